@@ -1,0 +1,65 @@
+"""The problems that can be named on the command line: one file each."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+from piratenets.errors import InputError, StorageError, unknown_name
+from piratenets.problems import allen_cahn
+from piratenets.problems.problem import (
+    Condition,
+    Exact,
+    Interval,
+    Problem,
+    Spectral,
+    boundary,
+    data,
+    initial,
+    interior,
+    periodic,
+)
+
+PROBLEMS: dict[str, Problem] = {p.name: p for p in (allen_cahn.problem,)}
+
+
+def find_problem(name: str) -> Problem:
+    """The problem of that name, or the `problem` defined in the Python file of that path."""
+    if name in PROBLEMS:
+        return PROBLEMS[name]
+    if name.endswith(".py"):
+        return _from_file(Path(name))
+    raise unknown_name("problem", name, PROBLEMS)
+
+
+def _from_file(path: Path) -> Problem:
+    if not path.is_file():
+        raise StorageError(str(path), "there is no such file", "Give the path of a Python file")
+    key = f"piratenets_problem_{path.resolve()}"
+    if key not in sys.modules:
+        spec = importlib.util.spec_from_file_location(key, path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        sys.modules[key] = module
+    problem = getattr(sys.modules[key], "problem", None)
+    if not isinstance(problem, Problem):
+        raise InputError(str(path), "it defines no `problem`", "End it with problem = Problem(...)")
+    return problem
+
+
+__all__ = [
+    "PROBLEMS",
+    "Condition",
+    "Exact",
+    "Interval",
+    "Problem",
+    "Spectral",
+    "boundary",
+    "data",
+    "find_problem",
+    "initial",
+    "interior",
+    "periodic",
+]

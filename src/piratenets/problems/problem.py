@@ -1,0 +1,328 @@
+"""A problem is data plus plain residual functions.
+
+Coordinates and unknowns have names; PDE, initial, boundary and data conditions are one
+concept: a residual on a region. Everything else (derivatives, losses, references, the
+linearised equation) is derived from what is stated here.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from piratenets.errors import InputError, unknown_name
+from piratenets.problems.unknown import Index, Names, Unknown
+
+TIME = "t"
+"""The coordinate that causal weights, windows and initial conditions refer to."""
+
+Residual = Callable[..., Any]
+"""`residual(s, c)` or `residual(s, c, p)`: a scalar, or a dict of scalars by equation.
+
+`s` is the unknown itself when there is one, else the unknowns by name; `c` holds the
+coefficients, `p` the point's coordinates and whatever values belong to it.
+"""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The range of one coordinate."""
+
+    lower: float
+    upper: float
+    periodic: bool = False
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.lower) and math.isfinite(self.upper)):
+            raise InputError(f"interval ({self.lower}, {self.upper})", "its ends must be finite",
+                             "Give two finite numbers")
+        if not self.lower < self.upper:
+            raise InputError(f"interval ({self.lower}, {self.upper})",
+                             "the lower end is not below the upper one", "Swap them")
+
+    @property
+    def length(self) -> float:
+        return self.upper - self.lower
+
+
+def periodic(lower: float, upper: float) -> Interval:
+    """A coordinate on a circle: networks are built exactly periodic in it."""
+    return Interval(lower, upper, periodic=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Condition:
+    """A residual on a region.
+
+    `faces` fixes coordinates: `({},)` is the whole domain, `({"x": 0}, {"x": 1})` two
+    walls. `points` replaces them by given points (measurements). `values` are known
+    values by unknown, a function of the free coordinates or arrays along `points`; the
+    residual finds them in `p`, beside the coordinates, as `p.values`.
+    """
+
+    name: str
+    residual: Residual
+    faces: tuple[Mapping[str, float], ...] = ({},)
+    points: np.ndarray | None = None
+    values: Callable[..., Any] | np.ndarray | None = None
+
+    @property
+    def sampled(self) -> bool:
+        """Whether the region has full dimension, so that fresh points are drawn in it."""
+        return self.points is None and all(len(face) == 0 for face in self.faces)
+
+
+def _mismatch(s: Any, c: Any, p: Any) -> Any:
+    """The residual of every condition that prescribes values: prediction minus value."""
+    unknowns = {"": s} if isinstance(s, Unknown) else {name: s[name] for name in s}
+    return {k: u - v for (k, u), v in zip(unknowns.items(), p.values, strict=True)}
+
+
+def interior(residual: Residual, name: str = "pde") -> Condition:
+    """The differential equation (or system), on the whole domain."""
+    return Condition(name, residual)
+
+
+def initial(values: Callable[..., Any], name: str = "initial", at: float = 0.0) -> Condition:
+    """Prescribed unknowns at the first time; `values(x, y, ...)` returns one or a tuple."""
+    return Condition(name, _mismatch, faces=({TIME: at},), values=values)
+
+
+def boundary(residual: Residual, *faces: Mapping[str, float], name: str = "boundary") -> Condition:
+    """A residual on faces of the domain, each given by its fixed coordinates."""
+    return Condition(name, residual, faces=faces)
+
+
+def data(points: Any, values: Any, name: str = "data") -> Condition:
+    """Measurements: `points` one row each in the order of the coordinates, `values` one
+    column an unknown."""
+    points, values = np.asarray(points, dtype=float), np.asarray(values, dtype=float)
+    values = values[:, None] if values.ndim == 1 else values
+    for label, array in (("points", points), ("values", values)):
+        if array.ndim != 2:
+            raise InputError(f"data {label} of shape {array.shape}", "a table is needed",
+                             "Give one row a point")
+        if not np.isfinite(array).all():
+            row = int(np.argwhere(~np.isfinite(array))[0, 0])
+            raise InputError(f"data {label}, row {row}: {array[row]}", "it is not finite",
+                             "Remove or repair that row")
+    if len(points) != len(values):
+        raise InputError(f"{len(points)} data points with {len(values)} rows of values",
+                         "each point needs its values", "Give as many rows in both")
+    return Condition(name, _mismatch, points=points, values=values)
+
+
+@dataclass(frozen=True)
+class Spectral:
+    """A periodic problem's reference: Fourier modes and ETDRK4, derived from the residual.
+
+    `modes` a periodic coordinate and `steps` over the whole time; the solver repeats the
+    computation with twice the modes and half the step to measure its own error. `times`
+    and `grid` say how much of it is stored.
+    """
+
+    modes: int
+    steps: int
+    times: int
+    grid: int
+
+
+@dataclass(frozen=True)
+class Exact:
+    """A reference in closed form: `solution(t, x, ...)` returns one value or a tuple."""
+
+    solution: Callable[..., Any]
+    grid: int = 101
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Coordinates, unknowns, coefficients, conditions, and how to get a reference.
+
+    Compared by identity: compiled functions are kept per problem object.
+    """
+
+    name: str
+    coordinates: Mapping[str, Interval | tuple[float, float]]
+    unknowns: Sequence[str]
+    conditions: Sequence[Condition]
+    coefficients: Mapping[str, float] = field(default_factory=dict[str, float])
+    reference: Spectral | Exact | None = None
+    terms: tuple[str, ...] = field(init=False)
+    """Names of the scalar residuals of all conditions, in order: 'pde', 'initial' ..."""
+    derivatives: Mapping[str, frozenset[Index]] = field(init=False)
+    """The multi-indices each condition's residual uses, found by recording it once."""
+
+    def __post_init__(self) -> None:
+        put = object.__setattr__
+        intervals = {k: v if isinstance(v, Interval) else Interval(*v)
+                     for k, v in self.coordinates.items()}
+        put(self, "coordinates", intervals)
+        put(self, "unknowns", tuple(self.unknowns))
+        put(self, "conditions", tuple(self.conditions))
+        self._check_names()
+        for condition in self.conditions:
+            self._check_region(condition)
+        recorded = {c.name: record(self, c) for c in self.conditions}
+        put(self, "derivatives", {k: used for k, (used, _) in recorded.items()})
+        put(self, "terms", tuple(t for _, terms in recorded.values() for t in terms))
+
+    def _check_names(self) -> None:
+        names = [*self.coordinates, *self.unknowns]
+        for name in names:
+            if not name.isidentifier() or names.count(name) > 1:
+                raise InputError(f"name {name!r} in problem {self.name!r}",
+                                 "coordinates and unknowns need distinct names that Python accepts",
+                                 "Rename it")
+        conditions = [c.name for c in self.conditions]
+        for name in conditions:
+            if conditions.count(name) > 1:
+                raise InputError(f"condition {name!r} in problem {self.name!r}",
+                                 "two conditions have that name", "Give each its own `name=`")
+        if not self.conditions:
+            raise InputError(f"problem {self.name!r}", "it has no conditions",
+                             "Give at least a PDE: conditions=[interior(residual)]")
+
+    def _check_region(self, condition: Condition) -> None:
+        for face in condition.faces:
+            for name, value in face.items():
+                if name not in self.coordinates:
+                    raise unknown_name(f"condition {condition.name!r}: coordinate", name,
+                                       self.coordinates)
+                interval = self.intervals[name]
+                if not interval.lower <= value <= interval.upper:
+                    raise InputError(f"condition {condition.name!r} at {name} = {value}",
+                                     f"that is outside [{interval.lower}, {interval.upper}]",
+                                     "Put the face on the domain")
+        if condition.points is not None:
+            self.check_points(condition.points, f"condition {condition.name!r}")
+            columns = np.shape(condition.values)[1]
+            if columns != len(self.unknowns):
+                raise InputError(f"condition {condition.name!r}: {columns} columns of values",
+                                 f"there are {len(self.unknowns)} unknowns", "Give one column each")
+
+    @property
+    def intervals(self) -> dict[str, Interval]:
+        return {k: v for k, v in self.coordinates.items() if isinstance(v, Interval)}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The coordinates' names, in order."""
+        return tuple(self.coordinates)
+
+    @property
+    def time(self) -> int | None:
+        """The position of time among the coordinates, if the problem has one."""
+        return self.names.index(TIME) if TIME in self.names else None
+
+    @property
+    def lower(self) -> np.ndarray:
+        return np.array([i.lower for i in self.intervals.values()])
+
+    @property
+    def upper(self) -> np.ndarray:
+        return np.array([i.upper for i in self.intervals.values()])
+
+    @property
+    def initial(self) -> Condition | None:
+        """The condition that prescribes the unknowns at the first time, if there is one."""
+        for condition in self.conditions:
+            if condition.values is not None and any(set(f) == {TIME} for f in condition.faces):
+                return condition
+        return None
+
+    def coefficients_with(self, changes: Mapping[str, float] | None = None) -> dict[str, float]:
+        """The coefficients, with some of them changed."""
+        for name, value in (changes or {}).items():
+            if name not in self.coefficients:
+                raise unknown_name(f"coefficient of {self.name}", name, self.coefficients)
+            if not math.isfinite(value):
+                raise InputError(f"coefficient {name} = {value}", "it must be finite",
+                                 "Give a number")
+        return {**self.coefficients, **(changes or {})}
+
+    def check_points(self, points: np.ndarray, what: str = "points") -> None:
+        """Raise unless `points` is a finite table of points inside the domain."""
+        if points.ndim != 2 or points.shape[1] != len(self.names):
+            raise InputError(f"{what} of shape {points.shape}",
+                             f"one column is needed for each of {', '.join(self.names)}",
+                             f"Give an array of shape (n, {len(self.names)})")
+        if not np.isfinite(points).all():
+            row = int(np.argwhere(~np.isfinite(points))[0, 0])
+            raise InputError(f"{what}, row {row}: {points[row]}", "it is not finite",
+                             "Remove or repair that row")
+        slack = 1e-6 * (self.upper - self.lower)
+        outside = (points < self.lower - slack) | (points > self.upper + slack)
+        if outside.any():
+            row, column = (int(i) for i in np.argwhere(outside)[0])
+            interval = self.intervals[self.names[column]]
+            raise InputError(
+                f"{what}, row {row}: {self.names[column]} = {points[row, column]:g}",
+                f"that is outside the domain [{interval.lower:g}, {interval.upper:g}]",
+                "Ask for points inside it (a trained field is not extrapolated)")
+
+
+def evaluate_residual(problem: Problem, condition: Condition,
+                      lookup: Callable[[int, Index], Any], coefficients: Mapping[str, Any],
+                      coordinates: Sequence[Any], values: Any = None) -> dict[str, Any]:
+    """A condition's residuals by term, for unknowns that `lookup(unknown, index)` provides.
+
+    The arguments may be scalars (one point) or arrays (a grid): residuals are written
+    point by point and work on either.
+    """
+    unknowns = {
+        name: Unknown(name, problem.names, lambda index, k=k: lookup(k, index))
+        for k, name in enumerate(problem.unknowns)
+    }
+    s = next(iter(unknowns.values())) if len(unknowns) == 1 else Names("unknown", unknowns)
+    point: dict[str, Any] = dict(zip(problem.names, coordinates, strict=True))
+    if values is not None:
+        point["values"] = values
+    arguments = (s, Names("coefficient", coefficients), Names("coordinate", point))
+    result = condition.residual(*arguments[: _arity(condition.residual)])
+    equations = result if isinstance(result, Mapping) else {"": result}
+    return {f"{condition.name}.{k}" if k else condition.name: _value(v)
+            for k, v in equations.items()}
+
+
+def _value(result: Any) -> Any:
+    return result.value if isinstance(result, Unknown) else result
+
+
+def _arity(residual: Residual) -> int:
+    """Whether a residual takes (s, c) or (s, c, p)."""
+    count = len(inspect.signature(residual).parameters)
+    if count not in (2, 3):
+        raise InputError(f"residual {getattr(residual, '__name__', residual)!r}",
+                         f"it takes {count} arguments",
+                         "Write it as residual(u, c) or residual(u, c, p)")
+    return count
+
+
+def record(problem: Problem, condition: Condition) -> tuple[frozenset[Index], tuple[str, ...]]:
+    """Which derivatives a residual uses and which terms it returns, found by tracing it."""
+    used: set[Index] = set()
+
+    def lookup(unknown: int, index: Index) -> Any:
+        used.add(index)
+        return jnp.ones(())
+
+    def trace() -> dict[str, Any]:
+        values = None if condition.values is None else [jnp.ones(())] * len(problem.unknowns)
+        point = [jnp.ones(()) for _ in problem.names]
+        return evaluate_residual(problem, condition, lookup, problem.coefficients, point, values)
+
+    shapes = jax.eval_shape(trace)
+    for term, shape in shapes.items():
+        if shape.shape != ():
+            raise InputError(f"residual {term!r} of shape {shape.shape}",
+                             "a residual is one number at one point",
+                             "Return a dict with one scalar for each equation")
+    return frozenset(used), tuple(shapes)

@@ -1,0 +1,64 @@
+"""A training is a loop over stages: time windows, or other coefficients on one network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from piratenets.config import Config
+from piratenets.errors import InputError, unknown_name
+from piratenets.problems.problem import Problem
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The box of coordinates, the coefficients and the number of steps of one stage."""
+
+    lower: np.ndarray
+    upper: np.ndarray
+    coefficients: dict[str, float]
+    steps: int
+    label: str
+
+
+def stages(problem: Problem, config: Config) -> list[Stage]:
+    """The stages that the configuration describes, in order."""
+    coefficients = problem.coefficients_with(config.coefficients)
+    curriculum, windows = config.curriculum, config.training.windows
+    if curriculum.values:
+        if curriculum.coefficient not in coefficients:
+            raise unknown_name("curriculum.coefficient", curriculum.coefficient, coefficients)
+        return [Stage(problem.lower, problem.upper, {**coefficients, curriculum.coefficient: value},
+                      steps, f"{curriculum.coefficient} = {value:g}")
+                for value, steps in zip(curriculum.values, curriculum.steps, strict=True)]
+    if windows == 1:
+        return [Stage(problem.lower, problem.upper, coefficients, config.training.steps, "")]
+    _check_windows(problem, windows)
+    return [_window(problem, config, coefficients, k) for k in range(windows)]
+
+
+def _check_windows(problem: Problem, windows: int) -> None:
+    if problem.time is None or problem.initial is None:
+        raise InputError(f"training.windows = {windows}",
+                         f"{problem.name} has no time with an initial condition",
+                         "Use training.windows = 1")
+    if any(c.points is not None for c in problem.conditions):
+        raise InputError(f"training.windows = {windows}",
+                         f"{problem.name} has data that may lie in any window",
+                         "Use training.windows = 1")
+
+
+def _window(problem: Problem, config: Config, coefficients: dict[str, float], k: int) -> Stage:
+    assert problem.time is not None
+    edges = window_edges(problem, config.training.windows)
+    lower, upper = problem.lower, problem.upper
+    lower[problem.time], upper[problem.time] = edges[k], edges[k + 1]
+    return Stage(lower, upper, coefficients, config.training.steps,
+                 f"t in [{edges[k]:g}, {edges[k + 1]:g}]")
+
+
+def window_edges(problem: Problem, windows: int) -> np.ndarray:
+    """The times at which windows begin and end."""
+    interval = problem.intervals["t"]
+    return np.linspace(interval.lower, interval.upper, windows + 1)

@@ -1,0 +1,296 @@
+"""The outer loop: stages, one after the other, in calls of about a second each."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from piratenets.config import Config
+from piratenets.errors import DivergenceError, InputError, StorageError, unknown_name
+from piratenets.fields.initialisation import Fit, fit_head
+from piratenets.fields.networks import Network, make_network, trainable
+from piratenets.optimisers import make_optimiser
+from piratenets.problems.problem import Condition, Problem
+from piratenets.references.spectral import linearised_solution
+from piratenets.residuals.residuals import Points
+from piratenets.residuals.sampling import fixed_points, grid_points, prescribed_values
+from piratenets.training.loop import Plan, Setting, advance
+from piratenets.training.solution import evaluate_network, stage_origin
+from piratenets.training.stages import Stage, stages
+from piratenets.training.state import (
+    INITIALISATION,
+    Snapshot,
+    TrainingState,
+    derived_key,
+    stacked,
+    stored,
+    taken,
+)
+from piratenets.weighting.balance import starting_weights
+
+SECONDS_PER_CALL = 1.0
+"""How long one compiled call should take: short enough to stop soon, long enough to be free."""
+
+Values = Callable[[np.ndarray], np.ndarray]
+"""Known unknowns (n, k) at points (n, d)."""
+
+
+class Progress(NamedTuple):
+    """What the outer loop reports after each call."""
+
+    state: TrainingState
+    snapshot: Snapshot
+    step: int
+    """Steps taken in all stages together."""
+    recorded: bool
+    """Whether this is a step that a line of metrics belongs to."""
+    done: bool
+
+
+class Trainer:
+    """A problem and a configuration, checked and ready to train.
+
+    Everything that can be wrong is found here, before anything is compiled.
+    """
+
+    def __init__(self, problem: Problem, config: Config) -> None:
+        self.problem, self.config = problem, config
+        self.stages = stages(problem, config)
+        self.plan = Plan(problem, config)
+        self.dtype = jnp.dtype(config.training.precision)
+        self.fits: list[Fit] = []
+        self._check()
+
+    @property
+    def total_steps(self) -> int:
+        return sum(stage.steps for stage in self.stages)
+
+    def _check(self) -> None:
+        weighting, initialisation = self.config.weighting, self.config.initialisation
+        valid = [*self.problem.terms, *(c.name for c in self.problem.conditions)]
+        for name in weighting.start:
+            if name not in valid:
+                raise unknown_name("weighting.start: term", name, dict.fromkeys(valid))
+        if initialisation.source in ("initial", "linearised") and self.problem.initial is None:
+            raise InputError(f"initialisation.source = {initialisation.source!r}",
+                             f"{self.problem.name} has no initial condition", "Use 'none' or 'data'")
+        if initialisation.source == "data":
+            load_data(self.problem, Path(initialisation.data))
+        jax.eval_shape(lambda: self._network(jax.random.key(0)))
+
+    def steps_before(self, stage: int) -> int:
+        return sum(s.steps for s in self.stages[:stage])
+
+    def finished(self, state: TrainingState) -> bool:
+        last = len(self.stages) - 1
+        return int(state.stage) == last and int(state.step) == self.stages[last].steps
+
+    def start(self) -> TrainingState:
+        """The state before the first step: the network initialised, weights at their start."""
+        key = jax.random.key_data(jax.random.key(self.config.seed))
+        network = self._initialised(0, None, key)
+        windows = self.config.training.windows
+        return self._at_stage(0, network, stacked(network, windows), key)
+
+    def template(self) -> TrainingState:
+        """A state's shapes and types, for reading a checkpoint."""
+        def shape() -> TrainingState:
+            key = jax.random.key(0)
+            network = self._network(key)
+            windows = stacked(network, self.config.training.windows)
+            return self._at_stage(0, network, windows, jax.random.key_data(key))
+
+        return jax.eval_shape(shape)
+
+    def _network(self, key: Array) -> Network:
+        fitted = self.config.initialisation.source != "none"
+        return make_network(tuple(self.problem.intervals.values()), len(self.problem.unknowns),
+                            self.config.network, key, self.dtype, fitted=fitted)
+
+    def _at_stage(self, stage: int, network: Network, finished: Network | None, key: Array
+                  ) -> TrainingState:
+        parameters = eqx.filter(network, trainable(network, self.config.network))
+        start = self.config.weighting.start if self.config.weighting.kind != "none" else {}
+        return TrainingState(
+            network=network, optimiser=make_optimiser(self.config.optimiser).init(parameters),
+            weights=starting_weights(self.problem.terms, start, self.dtype), key=key,
+            step=jnp.asarray(0, jnp.int32), stage=jnp.asarray(stage, jnp.int32), finished=finished)
+
+    def next_stage(self, state: TrainingState) -> TrainingState:
+        """The state at the start of the next stage, from that at the end of this one."""
+        stage = int(state.stage)
+        if self.config.curriculum.values:
+            return self._at_stage(stage + 1, state.network, None, state.key)
+        finished = stored(state.finished, state.network, stage)
+        network = self._initialised(stage + 1, state.network, state.key)
+        return self._at_stage(stage + 1, network, finished, state.key)
+
+    def _initialised(self, stage: int, previous: Network | None, key: Array) -> Network:
+        """A stage's first network: fresh or the previous window's, its head fitted."""
+        if previous is not None and self.config.training.warm_start:
+            return previous
+        network = self._network(derived_key(key, INITIALISATION, stage))
+        known = self._known_values(stage, previous)
+        if known is None:
+            return network
+        network, fit = fit_head(network, *known)
+        self.fits.append(fit)
+        return network
+
+    def initial_values(self, stage: int, previous: Network | None) -> Values:
+        """The unknowns at a stage's first time: the problem's, or the previous window's end."""
+        initial = self.problem.initial
+        assert initial is not None
+        if previous is None:
+            return lambda points: prescribed_values(self.problem, initial, points)
+        origin = stage_origin(self.problem, self.stages[stage - 1])
+        return lambda points: evaluate_network(previous, origin, points)
+
+    def _known_values(self, stage: int, previous: Network | None
+                      ) -> tuple[np.ndarray, np.ndarray] | None:
+        """Points, as the network sees them, and values to fit the head to."""
+        source = self.config.initialisation.source
+        if source == "none":
+            return None
+        if source == "data" and previous is None:
+            return load_data(self.problem, Path(self.config.initialisation.data))
+        assert self.problem.time is not None
+        box, time_axis = self.stages[stage], self.problem.time
+        axes = self._fit_axes(box)
+        values = self.initial_values(stage, previous)
+        points = grid_points(axes)
+        if source == "linearised":
+            known = _linearised(self.problem, box, axes, values)
+        else:
+            at_start = points.copy()
+            at_start[:, time_axis] = box.lower[time_axis]
+            known = values(at_start)
+        return points - stage_origin(self.problem, box), known
+
+    def _fit_axes(self, box: Stage) -> list[np.ndarray]:
+        """A grid over all times of the stage: fewer points in time, where the data are smooth."""
+        grid = self.config.initialisation.grid
+        intervals = self.problem.intervals.values()
+        dimensions = len(self.problem.names) - 1
+        space = grid if dimensions == 1 else max(grid // dimensions, 2)
+        times = max(grid // 8, 2)
+        return [np.linspace(low, high, times if k == self.problem.time else space,
+                            endpoint=not interval.periodic)
+                for k, (interval, low, high) in enumerate(zip(intervals, box.lower, box.upper,
+                                                              strict=True))]
+
+    def setting(self, state: TrainingState) -> Setting:
+        """The traced arguments of the stage that a state is in."""
+        stage = int(state.stage)
+        box = self.stages[stage]
+        previous = taken(state.finished, stage - 1) if state.finished is not None and stage else None
+
+        def array(x: Any) -> Array:
+            return jnp.asarray(x, self.dtype)
+
+        fixed = {c.name: self._fixed(c, stage, previous)
+                 for c in self.problem.conditions if not c.sampled}
+        return Setting(
+            lower=array(box.lower), upper=array(box.upper),
+            origin=array(stage_origin(self.problem, box)),
+            coefficients={k: array(v) for k, v in box.coefficients.items()},
+            fixed={name: Points(array(p), None if v is None else array(v))
+                   for name, (p, v) in fixed.items()},
+            learning_rate=array(self.config.optimiser.learning_rate),
+            tolerance=array(self.config.weighting.tolerance),
+            divergence=array(self.config.training.divergence))
+
+    def _fixed(self, condition: Condition, stage: int, previous: Network | None
+               ) -> tuple[np.ndarray, np.ndarray | None]:
+        box, grid = self.stages[stage], self.config.sampling.grid
+        if condition is not self.problem.initial or previous is None:
+            return fixed_points(self.problem, condition, box.lower, box.upper, grid)
+        # A later window: the same grid, at its own first time, with the previous one's values.
+        assert self.problem.time is not None
+        points, _ = fixed_points(self.problem, condition, self.problem.lower, self.problem.upper,
+                                 grid)
+        points[:, self.problem.time] = box.lower[self.problem.time]
+        return points, self.initial_values(stage, previous)(points)
+
+    def run(self, state: TrainingState) -> Iterator[Progress]:
+        """Train from a state to the end, reporting after each call."""
+        while not self.finished(state):
+            if int(state.step) == self.stages[int(state.stage)].steps:
+                state = self.next_stage(state)
+            state = yield from self._run_stage(state)
+
+    def _run_stage(self, state: TrainingState) -> Generator[Progress, None, TrainingState]:
+        stage = int(state.stage)
+        setting, steps = self.setting(state), self.stages[stage].steps
+        every, at_once, calls = self.config.record.every, 1, 0
+        while (step := int(state.step)) < steps:
+            until = min(step + at_once, (step // every + 1) * every, steps)
+            began = time.perf_counter()
+            state, snapshot = jax.block_until_ready(
+                advance(self.plan, setting, state, jnp.asarray(until, jnp.int32)))
+            seconds = max(time.perf_counter() - began, 1e-4)
+            self._check_sane(state, snapshot)
+            if calls:  # The first call's time is mostly compilation.
+                at_once = max(1, round((until - step) * SECONDS_PER_CALL / seconds))
+            calls += 1
+            yield Progress(state, snapshot, self.steps_before(stage) + until,
+                           recorded=until % every == 0 or until == steps,
+                           done=self.finished(state))
+        return state
+
+    def _check_sane(self, state: TrainingState, snapshot: Snapshot) -> None:
+        limit = self.config.training.divergence
+        bad = [t for t, v in snapshot.losses.items() if not float(v) <= limit]
+        if not bad and np.isfinite(float(snapshot.gradient_norm)):
+            return
+        step = self.steps_before(int(state.stage)) + int(state.step)
+        culprit = f"loss term {bad[0]!r} = {float(snapshot.losses[bad[0]]):g}" if bad else \
+            f"gradient norm = {float(snapshot.gradient_norm):g}"
+        raise DivergenceError(f"step {step}: {culprit}", "the training has diverged",
+                              "Lower optimiser.learning_rate, or raise optimiser.warmup_steps")
+
+
+def load_data(problem: Problem, path: Path) -> tuple[np.ndarray, np.ndarray]:
+    """The `points` and `values` of an .npz file, checked against the problem."""
+    try:
+        with np.load(path) as archive:
+            points, values = np.asarray(archive["points"]), np.asarray(archive["values"])
+    except (OSError, KeyError, ValueError) as error:
+        raise StorageError(str(path), f"it cannot be read as data ({error})",
+                           "Save it with numpy.savez(path, points=..., values=...)") from error
+    values = values[:, None] if values.ndim == 1 else values
+    problem.check_points(points, f"points in {path}")
+    if values.shape != (len(points), len(problem.unknowns)) or not np.isfinite(values).all():
+        raise InputError(f"values in {path} of shape {values.shape}",
+                         "finite numbers are needed, a row a point and a column an unknown",
+                         f"Give shape ({len(points)}, {len(problem.unknowns)})")
+    return points, values
+
+
+def _linearised(problem: Problem, box: Stage, axes: list[np.ndarray], values: Values) -> np.ndarray:
+    """The linearised PDE's solution on a grid, from the values at the grid's first time."""
+    time_axis = problem.time
+    assert time_axis is not None and problem.initial is not None
+
+    def start(*space: np.ndarray) -> tuple[np.ndarray, ...]:
+        flat = [np.ravel(s) for s in space]
+        flat.insert(time_axis, np.full(flat[0].shape, box.lower[time_axis]))
+        columns = values(np.stack(flat, axis=1))
+        return tuple(c.reshape(np.shape(space[0])) for c in columns.T)
+
+    initial = dataclasses.replace(problem.initial, values=start)
+    conditions = [initial if c is problem.initial else c for c in problem.conditions]
+    shifted = dataclasses.replace(problem, conditions=conditions)
+    times = axes[time_axis] - axes[time_axis][0] + problem.lower[time_axis]
+    grid = next(len(a) for k, a in enumerate(axes) if k != time_axis)
+    solution = linearised_solution(shifted, box.coefficients, times, grid)
+    return np.stack([np.ravel(solution[name]) for name in problem.unknowns], axis=1)
