@@ -1,7 +1,43 @@
-"""Physics-informed networks that go deep."""
+"""Physics-informed networks that go deep: PirateNets, from a PDE to a field one can trust."""
 
 import jax
 
 # References, initialisation and second-order training need float64; what runs in float32
 # says so array by array.
 jax.config.update("jax_enable_x64", True)
+
+from piratenets.api import load, resume, solve  # noqa: E402
+from piratenets.errors import PirateError  # noqa: E402
+from piratenets.problems import (  # noqa: E402
+    Condition,
+    Exact,
+    Interval,
+    Problem,
+    Spectral,
+    boundary,
+    data,
+    initial,
+    interior,
+    periodic,
+)
+from piratenets.report.report import write_report  # noqa: E402
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Condition",
+    "Exact",
+    "Interval",
+    "PirateError",
+    "Problem",
+    "Spectral",
+    "boundary",
+    "data",
+    "initial",
+    "interior",
+    "load",
+    "periodic",
+    "resume",
+    "solve",
+    "write_report",
+]

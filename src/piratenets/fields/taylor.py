@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -124,7 +124,6 @@ class _Pass:
     def apply(self, equation: Any, inputs: list[Polynomial]) -> list[Polynomial]:
         primitive, parameters, name = equation.primitive, equation.params, equation.primitive.name
         if all(set(p) <= {self.zero} for p in inputs):
-            # As it stands, with its own derivative rules: parameters are differentiated later.
             return [{self.zero: o} for o in _evaluated(equation, [p[self.zero] for p in inputs])]
         inner = _inner_jaxpr(parameters)
         if inner is not None and name not in _UNSUPPORTED:
@@ -138,14 +137,14 @@ class _Pass:
         if name in _BILINEAR:
             return [self.product(bind, *inputs)]
         if name == "div":
-            reciprocal = self.compose(lambda x: lax.integer_pow(x, -1), None, inputs[1])
+            reciprocal = self.compose(_generic(lambda x: lax.integer_pow(x, -1)), inputs[1])
             return [self.product(lax.mul, inputs[0], reciprocal)]
         if name in ("square", "integer_pow"):
             exponent = parameters.get("y", 2)
             return [self.power(inputs[0], exponent)]
         if name == "pow" and set(inputs[1]) == {self.zero}:
             exponent = inputs[1][self.zero]
-            return [self.compose(lambda x: lax.pow(x, exponent), None, inputs[0])]
+            return [self.compose(_generic(lambda x: lax.pow(x, exponent)), inputs[0])]
         if name == "select_n" and set(inputs[0]) == {self.zero}:
             which = inputs[0][self.zero]
             return [self.linear(lambda *cases: bind(which, *cases), inputs[1:])]
@@ -158,7 +157,7 @@ class _Pass:
         if name in _PIECEWISE_CONSTANT:
             return [{self.zero: bind(*(p[self.zero] for p in inputs))}]
         if name in _ELEMENTWISE and len(inputs) == 1:
-            return [self.compose(bind, _SERIES.get(name), inputs[0])]
+            return [self.compose(_RULES.get(name) or _generic(bind), inputs[0])]
         raise _NoRule(name)
 
     def linear(self, bind: Callable[..., Any], inputs: Sequence[Polynomial]) -> Polynomial:
@@ -178,7 +177,7 @@ class _Pass:
 
     def power(self, base: Polynomial, exponent: int) -> Polynomial:
         if exponent < 0:
-            return self.compose(lambda x: lax.integer_pow(x, exponent), None, base)
+            return self.compose(_generic(lambda x: lax.integer_pow(x, exponent)), base)
         if exponent == 0:
             return {self.zero: jnp.ones_like(base[self.zero])}
         result = base
@@ -186,12 +185,29 @@ class _Pass:
             result = self.product(lax.mul, result, base)
         return result
 
-    def compose(self, function: Callable[[Any], Any],
-                series: Callable[[Callable[[Any], Any], Any, int], list[Any]] | None,
-                argument: Polynomial) -> Polynomial:
-        """An elementwise nonlinearity, by its own Taylor series at the constant term."""
-        constant = argument[self.zero]
-        coefficients = (series or _derivative_series)(function, constant, self.degree)
+    def compose(self, rule: Elementwise, argument: Polynomial) -> Polynomial:
+        """An elementwise nonlinearity g, with g'(x) dx as its own derivative rule.
+
+        Without the rule, differentiating by the parameters would keep every intermediate
+        product; with it only the polynomial g'(x) is kept.
+        """
+        @jax.custom_jvp
+        def evaluate(x: Polynomial) -> Polynomial:
+            return self.substitute(rule.series, x)
+
+        @evaluate.defjvp
+        def differentiate(primals: Any, tangents: Any) -> Any:  # pyright: ignore[reportUnusedFunction]
+            (x,), (dx,) = primals, tangents
+            y = evaluate(x)
+            slope = rule.slope(self, x, y)
+            return y, self.product(lax.mul, slope, dx)
+
+        return evaluate(argument)
+
+    def substitute(self, series: Callable[[Any, int], list[Any]], argument: Polynomial
+                   ) -> Polynomial:
+        """sum_k g_k h^k, with g_k the series at the constant term and h the rest."""
+        coefficients = series(argument[self.zero], self.degree)
         increment = {a: c for a, c in argument.items() if a != self.zero}
         result: Polynomial = {self.zero: coefficients[0]}
         power = increment
@@ -203,6 +219,16 @@ class _Pass:
                 power = self.product(lax.mul, power, increment)
         return {a: result[a] for a in self.indices if a in result}
 
+    def square(self, x: Polynomial) -> Polynomial:
+        """x^2, each pair of coefficients multiplied once."""
+        result: Polynomial = {}
+        for a, splits in self.splits.items():
+            terms = [x[b] * x[c] * (1.0 if b == c else 2.0) for b, c in splits
+                     if b <= c and b in x and c in x]
+            if terms:
+                result[a] = _sum(terms)
+        return result
+
 
 def _sum(terms: Sequence[Any]) -> Any:
     total = terms[0]
@@ -212,10 +238,18 @@ def _sum(terms: Sequence[Any]) -> Any:
 
 
 def _evaluated(equation: Any, inputs: Sequence[Any]) -> Sequence[Any]:
-    """The outputs of one equation on plain arrays."""
+    """The outputs of one equation on plain arrays.
+
+    A call keeps its own derivative rules: parameters may be differentiated later.
+    """
+    inner = _inner_jaxpr(equation.params)
+    if inner is None:
+        out = equation.primitive.bind(*inputs, **equation.params)
+        return out if equation.primitive.multiple_results else [out]
     named = {v: x for v, x in zip(equation.invars, inputs, strict=True)
              if not isinstance(v, jax_core.Literal)}
-    jaxpr = jax_core.Jaxpr([], list(named), equation.outvars, [equation])
+    jaxpr = jax_core.Jaxpr([], list(named), equation.outvars, [equation],
+                           debug_info=inner.jaxpr.debug_info)
     return jax_core.jaxpr_as_fun(jax_core.ClosedJaxpr(jaxpr, []))(*named.values())
 
 
@@ -230,51 +264,61 @@ def _inner_jaxpr(parameters: dict[str, Any]) -> Any:
     return None
 
 
-def _derivative_series(function: Callable[[Any], Any], x: Any, degree: int) -> list[Any]:
-    """g^(k)(x)/k! by differentiating g elementwise: works for every elementwise primitive."""
-    coefficients = [function(x)]
-    derivative = function
-    for k in range(1, degree + 1):
-        derivative = _directional(derivative, jnp.ones_like(x))
-        coefficients.append(derivative(x) / math.factorial(k))
-    return coefficients
+class Elementwise(NamedTuple):
+    """An elementwise function g: its Taylor series at numbers, and g'(x) for polynomials."""
+
+    series: Callable[[Any, int], list[Any]]
+    """(x0, degree) -> [g(x0), g'(x0), g''(x0)/2! ...]."""
+    slope: Callable[[_Pass, Polynomial, Polynomial], Polynomial]
+    """(pass, x, y = g(x)) -> g'(x)."""
 
 
-def _recurrence(slope: Callable[[list[Any], int], Any], function: Callable[[Any], Any],
-                x: Any, degree: int) -> list[Any]:
+def _generic(function: Callable[[Any], Any]) -> Elementwise:
+    """Any elementwise function, by differentiating it."""
+    def series(x: Any, degree: int) -> list[Any]:
+        coefficients, derivative = [function(x)], function
+        for k in range(1, degree + 1):
+            derivative = _directional(derivative, jnp.ones_like(x))
+            coefficients.append(derivative(x) / math.factorial(k))
+        return coefficients
+
+    def slope(taylor: _Pass, x: Polynomial, y: Polynomial) -> Polynomial:
+        derivative = _directional(function, jnp.ones_like(x[taylor.zero]))
+        return taylor.compose(_generic(derivative), x)
+
+    return Elementwise(series, slope)
+
+
+def _recurrence(function: Callable[[Any], Any], slope: Callable[[list[Any], int], Any]
+                ) -> Callable[[Any, int], list[Any]]:
     """The series of y = g(x) from its differential equation: (k+1) y_{k+1} = slope_k(y)."""
-    y = [function(x)]
-    for k in range(degree):
-        y.append(slope(y, k) / (k + 1))
-    return y
+    def series(x: Any, degree: int) -> list[Any]:
+        y = [function(x)]
+        for k in range(degree):
+            y.append(slope(y, k) / (k + 1))
+        return y
+
+    return series
 
 
 def _self_product(y: list[Any], k: int) -> Any:
     """The k-th coefficient of y^2."""
-    pairs = [y[i] * y[k - i] for i in range((k + 1) // 2)]
-    total = 2 * _sum(pairs) if pairs else None
-    if k % 2 == 0:
-        middle = y[k // 2] * y[k // 2]
-        total = middle if total is None else total + middle
-    return total
+    return _sum([y[i] * y[k - i] * (1.0 if 2 * i == k else 2.0) for i in range(k // 2 + 1)])
 
 
-def _tanh_slope(y: list[Any], k: int) -> Any:
-    return (1.0 if k == 0 else 0.0) - _self_product(y, k)  # y' = 1 - y^2
+def _tanh_slope(taylor: _Pass, x: Polynomial, y: Polynomial) -> Polynomial:
+    slope = {a: -c for a, c in taylor.square(y).items()}
+    return {**slope, taylor.zero: 1.0 + slope[taylor.zero]}
 
 
-def _logistic_slope(y: list[Any], k: int) -> Any:
-    return y[k] - _self_product(y, k)  # y' = y - y^2
+def _logistic_slope(taylor: _Pass, x: Polynomial, y: Polynomial) -> Polynomial:
+    return {a: y[a] - c for a, c in taylor.square(y).items()}
 
 
-def _exp_slope(y: list[Any], k: int) -> Any:
-    return y[k]  # y' = y
-
-
-def _trigonometric(other: Callable[[Any], Any], signs: tuple[int, ...]) -> Callable[..., list[Any]]:
-    """sine and cosine: derivatives alternate between the two, computed once each."""
-
-    def series(function: Callable[[Any], Any], x: Any, degree: int) -> list[Any]:
+def _wave(function: Callable[[Any], Any], other: Callable[[Any], Any], signs: tuple[int, ...]
+          ) -> Callable[[Any, int], list[Any]]:
+    """sine or cosine: the derivatives alternate between the two, computed once each."""
+    def series(x: Any, degree: int) -> list[Any]:
         pair = (function(x), other(x) if degree else None)
         return [pair[0]] + [pair[k % 2] * (signs[k % 4] / math.factorial(k))
                             for k in range(1, degree + 1)]
@@ -282,12 +326,20 @@ def _trigonometric(other: Callable[[Any], Any], signs: tuple[int, ...]) -> Calla
     return series
 
 
-_SERIES: dict[str, Callable[..., list[Any]]] = {
-    "tanh": lambda f, x, n: _recurrence(_tanh_slope, f, x, n),
-    "logistic": lambda f, x, n: _recurrence(_logistic_slope, f, x, n),
-    "exp": lambda f, x, n: _recurrence(_exp_slope, f, x, n),
-    "sin": _trigonometric(lax.cos, (1, 1, -1, -1)),
-    "cos": _trigonometric(lax.sin, (1, -1, -1, 1)),
+def _cosine_slope(taylor: _Pass, x: Polynomial, y: Polynomial) -> Polynomial:
+    return {a: -c for a, c in taylor.compose(_RULES["sin"], x).items()}
+
+
+_RULES: dict[str, Elementwise] = {
+    # y' = 1 - y^2, y' = y - y^2 and y' = y.
+    "tanh": Elementwise(_recurrence(jnp.tanh, lambda y, k: float(k == 0) - _self_product(y, k)),
+                        _tanh_slope),
+    "logistic": Elementwise(_recurrence(lax.logistic, lambda y, k: y[k] - _self_product(y, k)),
+                            _logistic_slope),
+    "exp": Elementwise(_recurrence(jnp.exp, lambda y, k: y[k]), lambda taylor, x, y: y),
+    "sin": Elementwise(_wave(jnp.sin, jnp.cos, (1, 1, -1, -1)),
+                       lambda taylor, x, y: taylor.compose(_RULES["cos"], x)),
+    "cos": Elementwise(_wave(jnp.cos, jnp.sin, (1, -1, -1, 1)), _cosine_slope),
 }
 
 _LINEAR = frozenset({
@@ -302,7 +354,7 @@ _PIECEWISE_CONSTANT = frozenset({
     "stop_gradient", "argmax", "argmin",
 })
 _ELEMENTWISE = frozenset({
-    *_SERIES, "log", "log1p", "expm1", "sqrt", "rsqrt", "cbrt", "erf", "erfc", "tan", "sinh",
+    *_RULES, "log", "log1p", "expm1", "sqrt", "rsqrt", "cbrt", "erf", "erfc", "tan", "sinh",
     "cosh", "asin", "acos", "atan", "asinh", "acosh", "atanh", "abs", "exp2",
 })
 _UNSUPPORTED = frozenset({"scan", "while", "cond", "custom_root", "custom_linear_solve"})

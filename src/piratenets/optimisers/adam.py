@@ -33,6 +33,6 @@ def adam(config: OptimiserConfig) -> Optimiser:
         direction, state = transform.update(gradient, state, parameters)
         rate = learning_rate * relative_rate(step)
         moved = jax.tree.map(lambda p, d: p - rate.astype(p.dtype) * d, parameters, direction)
-        return moved, state, losses, optax.global_norm(gradient)
+        return moved, state, losses, optax.tree.norm(gradient)
 
     return Optimiser(init, update)

@@ -326,3 +326,14 @@ def record(problem: Problem, condition: Condition) -> tuple[frozenset[Index], tu
                              "a residual is one number at one point",
                              "Return a dict with one scalar for each equation")
     return frozenset(used), tuple(shapes)
+
+
+def prescribed_values(problem: Problem, condition: Condition, points: np.ndarray) -> np.ndarray:
+    """A condition's values (n, k) at points, from its function of the free coordinates."""
+    assert callable(condition.values)
+    free = [points[:, k] for k, name in enumerate(problem.names)
+            if name not in condition.faces[0]]
+    values = condition.values(*free)
+    columns = values if isinstance(values, tuple | list) else (values,)
+    return np.stack([np.broadcast_to(np.asarray(c, dtype=float), (len(points),))
+                     for c in columns], axis=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 
 import jax
@@ -10,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from piratenets.problems.problem import Condition, Problem
+from piratenets.problems.problem import Condition, Problem, prescribed_values
 
 
 def collocation(problem: Problem, key: Array, lower: Array, upper: Array, count: int
@@ -60,19 +59,3 @@ def _face_grid(problem: Problem, face: Mapping[str, float], lower: np.ndarray, u
 def grid_points(axes: list[np.ndarray]) -> np.ndarray:
     """The points of a tensor grid, one row each, the last coordinate running fastest."""
     return np.stack([a.ravel() for a in np.meshgrid(*axes, indexing="ij")], axis=1)
-
-
-def prescribed_values(problem: Problem, condition: Condition, points: np.ndarray) -> np.ndarray:
-    """A condition's values (n, k) at points, from its function of the free coordinates."""
-    assert callable(condition.values)
-    free = [points[:, k] for k, name in enumerate(problem.names)
-            if name not in condition.faces[0]]
-    values = condition.values(*free)
-    columns = values if isinstance(values, tuple | list) else (values,)
-    return np.stack([np.broadcast_to(np.asarray(c, dtype=float), (len(points),))
-                     for c in columns], axis=1)
-
-
-def spread(count: int, dimensions: int) -> int:
-    """Points a coordinate of a grid of about `count` points."""
-    return max(2, math.ceil(count ** (1 / dimensions)))

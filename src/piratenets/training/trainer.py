@@ -19,10 +19,10 @@ from piratenets.errors import DivergenceError, InputError, StorageError, unknown
 from piratenets.fields.initialisation import Fit, fit_head
 from piratenets.fields.networks import Network, make_network, trainable
 from piratenets.optimisers import make_optimiser
-from piratenets.problems.problem import Condition, Problem
+from piratenets.problems.problem import Condition, Problem, prescribed_values
 from piratenets.references.spectral import linearised_solution
 from piratenets.residuals.residuals import Points
-from piratenets.residuals.sampling import fixed_points, grid_points, prescribed_values
+from piratenets.residuals.sampling import fixed_points, grid_points
 from piratenets.training.loop import Plan, Setting, advance
 from piratenets.training.solution import evaluate_network, stage_origin
 from piratenets.training.stages import Stage, stages

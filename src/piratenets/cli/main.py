@@ -1,0 +1,260 @@
+"""The command line: parse, do, and say what went wrong in one line."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import numpy as np
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from piratenets.api import default_directory, load, resume, solve_config
+from piratenets.cli import commands as c
+from piratenets.cli.progress import live_progress
+from piratenets.config import NetworkConfig
+from piratenets.errors import InputError, PirateError
+from piratenets.files import storage_error, write_atomically
+from piratenets.presets import PRESETS, preset
+from piratenets.problems import PROBLEMS, find_problem
+from piratenets.references.reference import load_reference
+from piratenets.report.report import write_report
+from piratenets.runs.directory import read_json
+from piratenets.runs.run import Run
+
+console = Console()
+errors = Console(stderr=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code says how it ended."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = "--debug" in words
+    words = [w for w in words if w != "--debug"]
+    warnings.showwarning = _show_warning
+    try:
+        command = parse(words)
+        _DO[type(command)](command)
+    except PirateError as error:
+        if debug:
+            raise
+        errors.print(f"[red]Error:[/red] {error}", highlight=False, soft_wrap=True)
+        return error.exit_code
+    except KeyboardInterrupt:
+        if debug:
+            raise
+        errors.print("Stopped at once; what was saved before is intact.")
+        return 130
+    return 0
+
+
+def _show_warning(message: Any, category: Any, *_: Any, **__: Any) -> None:
+    errors.print(f"[yellow]Warning:[/yellow] {message}", highlight=False, soft_wrap=True)
+
+
+def parse(words: list[str]) -> c.Command:
+    """The command that the words spell; --help and mistakes in options end here."""
+    return tyro.cli(command_type(words), args=words or ["--help"], prog="piratenets",
+                    description="Solve partial differential equations with physics-informed "
+                                "networks that go deep. Add --debug for tracebacks.")
+
+
+def command_type(words: Sequence[str]) -> Any:
+    """All commands as one type, with the defaults of the preset and problem that are named."""
+    def named(name: str, kind: type, default: Any = None) -> Any:
+        if default is None:
+            return Annotated[kind, tyro.conf.subcommand(name)]
+        return Annotated[kind, tyro.conf.subcommand(name, default=default)]
+
+    kinds = [named("list", c.List), named("solve", c.Solve, _solve_default(words)),
+             named("resume", c.Resume), named("evaluate", c.Evaluate),
+             named("report", c.WriteReport), named("predict", c.Predict),
+             named("reference", c.Reference), named("bench", c.Bench)]
+    union = kinds[0]
+    for kind in kinds[1:]:
+        union = union | kind
+    return union
+
+
+def _solve_default(words: Sequence[str]) -> c.Solve:
+    """The preset of the problem that the words name, if they say `solve`."""
+    if list(words[:1]) != ["solve"]:
+        return c.Solve()
+    problem, name = "allen-cahn", "laptop"
+    if len(words) > 1 and not words[1].startswith("-"):
+        problem = words[1]
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        if word == "--preset":
+            name = following
+        elif word.startswith("--preset="):
+            name = word.removeprefix("--preset=")
+    config = preset(name, problem)
+    return c.Solve(**{f.name: getattr(config, f.name) for f in dataclasses.fields(config)})
+
+
+def _list(command: c.List) -> None:
+    table = Table("problem", "coordinates", "unknowns", "coefficients", "presets",
+                  title="Problems: piratenets solve NAME --preset PRESET")
+    for name, problem in PROBLEMS.items():
+        coordinates = ", ".join(f"{k} in [{i.lower:g}, {i.upper:g}]" + " periodic" * i.periodic
+                                for k, i in problem.intervals.items())
+        coefficients = ", ".join(f"{k} = {v:g}" for k, v in problem.coefficients.items())
+        table.add_row(name, coordinates, ", ".join(problem.unknowns), coefficients,
+                      ", ".join(PRESETS))
+    console.print(table)
+    for label, field in (("Networks (--network.kind)", "kind"),
+                         ("Activations (--network.activation)", "activation")):
+        console.print(f"{label}: {', '.join(_choices(NetworkConfig, field))}")
+    embedding = type(NetworkConfig().embedding)
+    console.print(f"Embeddings (--network.embedding.kind): {', '.join(_choices(embedding, 'kind'))}")
+
+
+def _choices(kind: type, field: str) -> tuple[str, ...]:
+    import typing
+    return typing.get_args(typing.get_type_hints(kind)[field])
+
+
+def _solve(command: c.Solve) -> None:
+    config = command.config()
+    problem = find_problem(config.problem)
+    out = command.out or default_directory(config, problem)
+    _train(lambda observe: solve_config(config, problem, out, observe), out)
+
+
+def _resume(command: c.Resume) -> None:
+    if load(command.run).finished:
+        console.print("The run is finished already: nothing to do.")
+    _train(lambda observe: resume(command.run, observe=observe), command.run)
+
+
+def _train(start: Callable[[Any], Run], out: Path) -> None:
+    with live_progress(console, out) as observe:
+        run = start(observe)
+    _show_summary(run)
+
+
+def _show_summary(run: Run) -> None:
+    summary = read_json(run.directory.summary)
+    table = Table("unknown", "relative L2 error", "reference's own error")
+    for name, error in summary["relative_l2"].items():
+        table.add_row(name, f"{error:.3e}", f"{summary['reference_error']:.1e}")
+    if summary["relative_l2"]:
+        console.print(table)
+    if summary["preset"] == "smoke":
+        console.print("This was a smoke test: it shows that everything works, its error means "
+                      "nothing.")
+    console.print(f"{summary['steps']} steps, {summary['parameters']} parameters, "
+                  f"{summary['wall_seconds']:.0f} s on {summary['machine']}", highlight=False)
+    console.print(f"Report: {run.directory.report}", soft_wrap=True, highlight=False)
+
+
+def _evaluate(command: c.Evaluate) -> None:
+    run = load(command.run)
+    scored = run.evaluate()
+    table = Table("unknown", "relative L2 error", "reference's own error")
+    for name, error in scored.relative_l2.items():
+        note = " (at the reference's own error)" if error > scored.measured[name] else ""
+        table.add_row(name, f"{error:.6e}{note}", f"{scored.reference_error[name]:.1e}")
+    console.print(table)
+    console.print(scored.compared, soft_wrap=True, highlight=False)
+    if not run.finished:
+        console.print(f"The run is not finished: step {run.step} of {run.trainer.total_steps}.")
+
+
+def _report(command: c.WriteReport) -> None:
+    run = load(command.run)
+    console.print(f"Report: {write_report(run)}", soft_wrap=True, highlight=False)
+
+
+def _predict(command: c.Predict) -> None:
+    run = load(command.run)
+    wanted = [d.strip() for d in command.derivatives.split(",") if d.strip()]
+    header = [*run.problem.unknowns, *wanted]
+    values = run.predict(_read_table(command.points), wanted)
+    _write_table(command.out, values, header)
+    console.print(f"{len(values)} points: {', '.join(header)} in {command.out}", soft_wrap=True,
+                  highlight=False)
+
+
+def _read_table(path: Path) -> np.ndarray:
+    """A table of numbers from .npy or .csv (with or without a header line)."""
+    try:
+        if path.suffix == ".npy":
+            table = np.load(path, allow_pickle=False)
+        elif path.suffix == ".csv":
+            table = _read_csv(path)
+        else:
+            raise InputError(str(path), f"files ending in {path.suffix!r} cannot be read",
+                             "Use .npy or .csv")
+    except OSError as error:
+        raise storage_error(path, error, "read") from error
+    except ValueError as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(str(path), f"it is not a table of numbers ({error})",
+                         "Give one row a point, numbers only") from error
+    return np.atleast_2d(np.asarray(table, dtype=float)) if table.ndim < 2 else table
+
+
+def _read_csv(path: Path) -> np.ndarray:
+    first = path.read_text().split("\n", 1)[0]
+    try:
+        [float(cell) for cell in first.split(",")]
+        skipped = 0
+    except ValueError:
+        skipped = 1
+    return np.loadtxt(path, delimiter=",", skiprows=skipped, ndmin=2)
+
+
+def _write_table(path: Path, values: np.ndarray, header: list[str]) -> None:
+    import io
+    buffer = io.BytesIO()
+    if path.suffix == ".npy":
+        np.save(buffer, values)
+    elif path.suffix == ".csv":
+        np.savetxt(buffer, values, delimiter=",", header=",".join(header), comments="",
+                   fmt="%.17g")
+    else:
+        raise InputError(str(path), f"files ending in {path.suffix!r} cannot be written",
+                         "Use .npy or .csv")
+    write_atomically(path, buffer.getvalue())
+
+
+def _reference(command: c.Reference) -> None:
+    problem = find_problem(command.problem)
+    if command.out.suffix != ".npz":
+        raise InputError(str(command.out), "a reference is an .npz archive", "End its name in .npz")
+    with live_progress(console, command.out) as observe:
+        from piratenets.runs.run import Report
+        reference = load_reference(problem, problem.coefficients_with(command.coefficients),
+                                   lambda phase, fraction: observe(Report(phase, fraction)))
+    write_atomically(command.out, reference.to_bytes())
+    for name, error in reference.error.items():
+        console.print(f"{name}: relative L2 error {error:.2e}", highlight=False)
+    console.print(f"{reference.method}; saved in {command.out}", soft_wrap=True, highlight=False)
+
+
+def _bench(command: c.Bench) -> None:
+    from piratenets.bench.derivatives import bench_derivatives
+    bench_derivatives(console, command.width, command.layers, command.batches, command.orders,
+                      command.repeats)
+
+
+_DO = cast("dict[type, Callable[[Any], None]]", {
+    c.List: _list, c.Solve: _solve, c.Resume: _resume, c.Evaluate: _evaluate,
+    c.WriteReport: _report, c.Predict: _predict, c.Reference: _reference, c.Bench: _bench,
+})
+
+
+def run() -> None:
+    """The entry point of the installed command."""
+    sys.exit(main())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

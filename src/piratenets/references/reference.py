@@ -1,0 +1,154 @@
+"""Reference solutions that know their own error, computed once and kept in a cache."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import platformdirs
+
+from piratenets.errors import InputError
+from piratenets.files import read_bytes, write_atomically
+from piratenets.problems.problem import (
+    Exact,
+    Problem,
+    Spectral,
+    evaluate_residual,
+    prescribed_values,
+)
+from piratenets.references.spectral import spectral_reference
+
+Progress = Callable[[str, float], None]
+"""Called with what is being computed and the fraction done."""
+
+FORMAT = 1
+"""Part of a cached reference's key: raised when a solver changes what it computes."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """Values on a tensor grid, and the measured relative L2 error of each unknown."""
+
+    coordinates: dict[str, np.ndarray]
+    values: dict[str, np.ndarray]
+    error: dict[str, float]
+    method: str
+
+    @property
+    def largest_error(self) -> float:
+        return max(self.error.values())
+
+    def points(self) -> np.ndarray:
+        """The grid's points, one row each."""
+        axes = np.meshgrid(*self.coordinates.values(), indexing="ij")
+        return np.stack([a.ravel() for a in axes], axis=1)
+
+    def table(self) -> np.ndarray:
+        """The unknowns at those points, one column each."""
+        return np.stack([v.ravel() for v in self.values.values()], axis=1).astype(float)
+
+    def to_bytes(self) -> bytes:
+        """An .npz archive: arrays named by coordinate and unknown, `error` and `method`."""
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, **self.coordinates, **self.values,
+                            error=np.array(list(self.error.values())),
+                            method=np.array(self.method))
+        return buffer.getvalue()
+
+
+def from_bytes(problem: Problem, content: bytes) -> Reference:
+    with np.load(io.BytesIO(content)) as archive:
+        errors = archive["error"]
+        return Reference({n: archive[n] for n in problem.names},
+                         {n: archive[n] for n in problem.unknowns},
+                         {n: float(e) for n, e in zip(problem.unknowns, errors, strict=True)},
+                         str(archive["method"]))
+
+
+def load_reference(problem: Problem, coefficients: Mapping[str, float],
+                   progress: Progress | None = None) -> Reference:
+    """The reference of a problem with these coefficients, from the cache or computed now."""
+    path = cache_directory() / f"{problem.name}-{_key(problem, coefficients)}.reference"
+    content = _cached(path)
+    if content is None:
+        reference = compute_reference(problem, coefficients, progress)
+        content = reference.to_bytes()
+        write_atomically(path, hashlib.sha256(content).digest() + content)
+    return from_bytes(problem, content)
+
+
+def compute_reference(problem: Problem, coefficients: Mapping[str, float],
+                      progress: Progress | None = None) -> Reference:
+    """Compute a reference, whatever the cache holds."""
+    if isinstance(problem.reference, Spectral):
+        coordinates, values, error = spectral_reference(problem, coefficients, progress)
+        s = problem.reference
+        return Reference(coordinates, values, error,
+                         f"Fourier, {2 * s.modes} modes, ETDRK4, {2 * s.steps} steps; error "
+                         f"against {s.modes} modes, {s.steps} steps")
+    if isinstance(problem.reference, Exact):
+        return _exact(problem, problem.reference)
+    raise InputError(f"problem {problem.name!r}", "it has no reference solution",
+                     "Give it one: reference=Spectral(...) or reference=Exact(...)")
+
+
+def _exact(problem: Problem, exact: Exact) -> Reference:
+    axes = [np.linspace(i.lower, i.upper, exact.grid, endpoint=not i.periodic)
+            for i in problem.intervals.values()]
+    grids = np.meshgrid(*axes, indexing="ij")
+    values = exact.solution(*grids)
+    columns = values if isinstance(values, tuple | list) else (values,)
+    named = {n: np.broadcast_to(np.asarray(v, dtype=float), grids[0].shape)
+             for n, v in zip(problem.unknowns, columns, strict=True)}
+    return Reference(dict(zip(problem.names, axes, strict=True)), named,
+                     dict.fromkeys(problem.unknowns, 0.0), "exact solution")
+
+
+def cache_directory() -> Path:
+    """Where references are kept: $PIRATENETS_CACHE, or the user's cache directory."""
+    chosen = os.environ.get("PIRATENETS_CACHE")
+    return Path(chosen) if chosen else platformdirs.user_cache_path("piratenets")
+
+
+def _key(problem: Problem, coefficients: Mapping[str, float]) -> str:
+    """What a cached reference depends on, as a short digest."""
+    intervals = {k: (i.lower, i.upper, i.periodic) for k, i in problem.intervals.items()}
+    what = json.dumps([FORMAT, problem.name, sorted(coefficients.items()), intervals,
+                       repr(problem.reference), _fingerprint(problem, coefficients)])
+    return hashlib.sha256(what.encode()).hexdigest()[:16]
+
+
+def _fingerprint(problem: Problem, coefficients: Mapping[str, float]) -> list[str]:
+    """Numbers that change when the equations do: residuals and initial values at some points.
+
+    An edited residual must not be answered with the old equation's reference.
+    """
+    random = np.random.default_rng(0)
+    points = problem.lower + (problem.upper - problem.lower) * random.random((4, len(problem.names)))
+    numbers: list[float] = []
+    for condition in problem.conditions:
+        table = {(k, index): random.standard_normal()
+                 for k in range(len(problem.unknowns))
+                 for index in sorted(problem.derivatives[condition.name])}
+        if condition.sampled:
+            terms = evaluate_residual(problem, condition, lambda k, a, t=table: t[k, a],
+                                      coefficients, list(points[0]))
+            numbers += [float(value) for value in terms.values()]
+    if problem.initial is not None:
+        numbers += prescribed_values(problem, problem.initial, points).ravel().tolist()
+    return [f"{x:.9e}" for x in numbers]
+
+
+def _cached(path: Path) -> bytes | None:
+    """The cached archive, unless it is missing or its digest does not fit (then recomputed)."""
+    if not path.exists():
+        return None
+    content = read_bytes(path)
+    digest, archive = content[:32], content[32:]
+    return archive if hashlib.sha256(archive).digest() == digest else None

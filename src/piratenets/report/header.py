@@ -1,0 +1,142 @@
+"""The head of a report: the problem, how well it is solved, by what."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+import textwrap
+from typing import Any
+
+from piratenets.fields.networks import parameter_count
+from piratenets.problems import problem as problem_module
+from piratenets.problems.problem import Problem
+from piratenets.report import page
+from piratenets.report.page import Markup
+from piratenets.runs.directory import read_json
+from piratenets.runs.evaluation import Evaluation
+from piratenets.runs.run import Run
+
+SMOKE = ("This was a smoke test: it shows that everything works, its error means nothing. "
+         "Use the preset 'laptop' or 'paper' for a result.")
+
+
+def header(run: Run, scored: Evaluation | None) -> Markup:
+    """Name, notices, equations, errors and facts."""
+    return "\n".join([
+        f'<header>{page.paragraph("PirateNets: report of a run", "eyebrow")}'
+        f"<h1>{page.text(run.problem.name)}</h1>",
+        *(page.notice(n) for n in notices(run)), equations(run.problem), setting(run),
+        headline(run, scored), page.facts(_facts(run)), "</header>\n"])
+
+
+def notices(run: Run) -> list[str]:
+    """What a reader must know before believing anything below."""
+    found: list[str] = []
+    if run.state is None:
+        found.append("This run has no checkpoint yet: there is nothing to show but its "
+                     "configuration.")
+    elif not run.finished:
+        found.append(f"This run is not finished: {run.step:,} of {run.trainer.total_steps:,} steps "
+                     f"are done{_standing(run)}.")
+    if run.config.preset == "smoke":
+        found.append(SMOKE)
+    return found
+
+
+def _standing(run: Run) -> str:
+    """Where an unfinished run is among its stages."""
+    assert run.state is not None
+    stages, current = run.trainer.stages, int(run.state.stage)
+    if len(stages) == 1:
+        return ""
+    place = f", in stage {current + 1} of {len(stages)} ({stages[current].label})"
+    if run.config.curriculum.values and current + 1 < len(stages):
+        return f"{place}; any reference is for {stages[-1].label}"
+    return place
+
+
+def equations(problem: Problem) -> Markup:
+    """The problem in its author's words: a docstring, or the residual's own code."""
+    residuals = [c.residual for c in problem.conditions
+                 if getattr(c.residual, "__module__", "") != problem_module.__name__]
+    for residual in residuals:
+        module = sys.modules.get(getattr(residual, "__module__", ""))
+        # A module is about the problem only if it says so: a script may define many.
+        about = getattr(module, "problem", None)
+        if isinstance(about, Problem) and about.name == problem.name and module is not None \
+                and module.__doc__:
+            return formatted(module.__doc__)
+    words = [formatted(r.__doc__) for r in residuals if r.__doc__ and inspect.isfunction(r)]
+    return "".join(words) or "".join(page.code(source) for source in map(_source, residuals) if source)
+
+
+def _source(function: Any) -> str:
+    try:
+        return textwrap.dedent(inspect.getsource(function)).strip()
+    except (OSError, TypeError):
+        return ""
+
+
+def formatted(docstring: str) -> Markup:
+    """A docstring's paragraphs, the indented ones as they stand (they are formulas)."""
+    parts = re.split(r"\n\s*\n(?=\S)|\n\s*\n(?=\s*\S)", inspect.cleandoc(docstring))
+    return "".join(page.code(textwrap.dedent(p)) if p.startswith(" ") else
+                   page.paragraph(page.text(p)) for p in parts)
+
+
+def setting(run: Run) -> Markup:
+    """The domain and the coefficients."""
+    domain = ", ".join(f"{n} ∈ [{i.lower:g}, {i.upper:g}]" + " periodic" * i.periodic
+                       for n, i in run.problem.intervals.items())
+    values = ", ".join(f"{n} = {v:g}" for n, v in run.trainer.stages[-1].coefficients.items())
+    return page.paragraph(page.text(f"{domain}." + (f" {values}." if values else "")), "small")
+
+
+def headline(run: Run, scored: Evaluation | None) -> Markup:
+    """The error of each unknown, the reference's own error, and what is compared."""
+    if scored is None:
+        missing = "The problem has no reference solution, so no error can be stated: what follows " \
+                  "shows the prediction alone."
+        return page.paragraph(page.text(missing)) if run.state is not None else ""
+    cards = "".join(_score(scored, name) for name in scored.relative_l2)
+    return (f'<div class="scores">{cards}</div>'
+            + page.paragraph(f"Compared: {page.text(scored.compared)}.", "small"))
+
+
+def _score(scored: Evaluation, name: str) -> Markup:
+    error, own = scored.relative_l2[name], scored.reference_error[name]
+    measured = scored.measured[name]
+    hidden = measured < own
+    value = ("≤ " if hidden else "") + page.number(error)
+    note = f"measured {page.number(measured)}, below what the reference can tell" if hidden else \
+        f"reference’s own error: {page.number(own) if own else 'none (exact)'}"
+    return (f'<div class="score"><small>relative L2 error of {page.text(name)}</small>'
+            f"<b>{value}</b><small>{note}</small></div>")
+
+
+def _facts(run: Run) -> list[tuple[str, Markup]]:
+    started: dict[str, Any] = read_json(run.directory.config)
+    network, entries = run.config.network, list[tuple[str, Markup]]()
+    entries.append(("Preset, seed", page.text(f"{run.config.preset}, {run.config.seed}")))
+    entries.append(("Network", page.text(f"{network.kind}, {network.layers} layers of "
+                                         f"{network.width}, {run.config.training.precision}")))
+    if run.state is not None:
+        entries.append(("Parameters", f"{parameter_count(run.state.network, network):,}"))
+    entries.append(("Steps", f"{run.step:,} of {run.trainer.total_steps:,}"))
+    entries.append(("Wall time", page.text(duration(float(run.facts["seconds"])))))
+    for label, key in (("Machine", "machine"), ("Commit", "commit")):
+        entries.append((label, page.text(started.get(key, "unknown"))))
+    created = str(started.get("created", "unknown"))
+    entries.append(("Started", page.text(created[:16].replace("T", " ") + " UTC" * ("T" in created))))
+    return entries
+
+
+def duration(seconds: float) -> str:
+    """8.3 s, 12 min 5 s, 3 h 20 min."""
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,113 @@
+"""Checkpoints: the training state as arrays by name, with a digest, whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+import warnings
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import safetensors.numpy
+from safetensors import SafetensorError
+
+from piratenets.errors import InputError, StorageError
+from piratenets.files import read_bytes, write_atomically
+from piratenets.training.state import TrainingState
+
+Facts = dict[str, Any]
+"""What a checkpoint says beside the state: step, seconds trained ..."""
+
+DIGEST = "sha256"
+
+
+def named_arrays(state: TrainingState) -> dict[str, np.ndarray]:
+    """The state's arrays by their path in it."""
+    leaves = jax.tree_util.tree_leaves_with_path(state)
+    return {jax.tree_util.keystr(path, simple=True, separator="."): np.asarray(leaf)
+            for path, leaf in leaves}
+
+
+def with_arrays(template: TrainingState, arrays: Mapping[str, np.ndarray], source: Path
+                ) -> TrainingState:
+    """The template's structure filled with arrays by name."""
+    leaves, structure = jax.tree_util.tree_flatten_with_path(template)
+    names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in leaves]
+    for name, (_, leaf) in zip(names, leaves, strict=True):
+        stored = arrays.get(name)
+        if stored is None or stored.shape != leaf.shape or stored.dtype != leaf.dtype:
+            has = "no such array" if stored is None else f"{stored.dtype} {stored.shape}"
+            raise InputError(f"checkpoint {source}",
+                             f"it belongs to another network: {name} should be {leaf.dtype} "
+                             f"{leaf.shape}, the file has {has}",
+                             "Use the configuration that the checkpoint was trained with")
+    return jax.tree_util.tree_unflatten(structure, [jnp.asarray(arrays[n]) for n in names])
+
+
+def save(directory: Path, step: int, state: TrainingState, facts: Facts, keep: int) -> Path:
+    """Write a checkpoint, then remove all but the newest `keep`."""
+    path = directory / f"step-{step:09d}.safetensors"
+    arrays, text = named_arrays(state), json.dumps(facts)
+    metadata = {"facts": text, DIGEST: _digest(arrays, text)}
+    write_atomically(path, safetensors.numpy.save(arrays, metadata))
+    for old in saved(directory)[:-keep]:
+        old.unlink(missing_ok=True)
+    return path
+
+
+def saved(directory: Path) -> list[Path]:
+    """The checkpoints in a directory, oldest first."""
+    return sorted(directory.glob("step-*.safetensors"))
+
+
+def read(path: Path, template: TrainingState) -> tuple[TrainingState, Facts]:
+    """A checkpoint's state and facts; a `StorageError` if it is damaged."""
+    content = read_bytes(path)
+    try:
+        arrays = safetensors.numpy.load(content)
+        metadata = _metadata(content)
+        facts, digest = metadata["facts"], metadata[DIGEST]
+    except (SafetensorError, ValueError, KeyError, struct.error) as error:
+        raise StorageError(str(path), f"it is damaged ({error})", "Use an older checkpoint") from error
+    if _digest(arrays, facts) != digest:
+        raise StorageError(str(path), "it is damaged (its SHA-256 digest does not fit)",
+                           "Use an older checkpoint")
+    return with_arrays(template, arrays, path), json.loads(facts)
+
+
+def read_newest(directory: Path, template: TrainingState) -> tuple[TrainingState, Facts] | None:
+    """The newest checkpoint that is whole; damaged ones are set aside with a warning."""
+    for path in reversed(saved(directory)):
+        try:
+            return read(path, template)
+        except StorageError as error:
+            aside = path.with_suffix(".damaged")
+            path.rename(aside)
+            warnings.warn(f"{error.why.capitalize()}: {path} was set aside as {aside.name}; "
+                          "the checkpoint before it is used.", stacklevel=2)
+    return None
+
+
+def _metadata(content: bytes) -> dict[str, str]:
+    """The text entries of a safetensors header: its length in 8 bytes, then JSON."""
+    (length,) = struct.unpack("<Q", content[:8])
+    return json.loads(content[8 : 8 + length])["__metadata__"]
+
+
+def _digest(arrays: Mapping[str, np.ndarray], facts: str) -> str:
+    digest = hashlib.sha256(facts.encode())
+    for part in _parts(arrays):
+        digest.update(part)
+    return digest.hexdigest()
+
+
+def _parts(arrays: Mapping[str, np.ndarray]) -> Iterator[bytes]:
+    for name in sorted(arrays):
+        array = arrays[name]
+        yield f"{name}:{array.dtype}:{array.shape}".encode()
+        yield np.ascontiguousarray(array).tobytes()

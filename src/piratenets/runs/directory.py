@@ -1,0 +1,167 @@
+"""A run's directory: what is in it, who may write to it.
+
+    config.json      the whole configuration, versions, machine, commit
+    problem.py       the problem's file, if it came from one
+    metrics.jsonl    a line every `record.every` steps
+    checkpoints/     the newest states
+    summary.json     what the run came to
+    report.html      the same for people
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from piratenets.config import Config, from_json, to_json
+from piratenets.errors import InputError, StorageError
+from piratenets.files import read_bytes, storage_error, write_atomically
+
+PACKAGES = ("piratenets", "jax", "jaxlib", "equinox", "optax", "numpy", "scipy")
+
+
+class RunDirectory:
+    """The files of a run, by name."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = path / "config.json"
+        self.problem = path / "problem.py"
+        self.metrics = path / "metrics.jsonl"
+        self.checkpoints = path / "checkpoints"
+        self.summary = path / "summary.json"
+        self.report = path / "report.html"
+
+    @property
+    def exists(self) -> bool:
+        return self.config.exists()
+
+    def create(self, config: Config) -> None:
+        """Lay the directory out for a new run; one that holds another is refused."""
+        if self.path.exists() and not self.path.is_dir():
+            raise InputError(str(self.path), "it is a file", "Name a directory")
+        if self.path.is_dir() and any(self.path.iterdir()):
+            raise InputError(str(self.path), "it holds other files", "Name a new directory")
+        try:
+            self.checkpoints.mkdir(parents=True, exist_ok=True)
+            if config.problem.endswith(".py"):
+                shutil.copyfile(config.problem, self.problem)
+        except OSError as error:
+            raise storage_error(self.path, error, "written") from error
+        write_json(self.config, {"config": to_json(config), **circumstances()})
+
+    def read_config(self) -> Config:
+        """The configuration of the run; its problem is the copy kept here."""
+        if not self.exists:
+            raise StorageError(str(self.path), "it holds no run (no config.json)",
+                               "Name a directory that `piratenets solve` made")
+        return from_json(read_json(self.config)["config"])
+
+    def problem_name(self, config: Config) -> str:
+        """Where to find the problem: by name, or the copy of its file that the run keeps."""
+        return str(self.problem) if self.problem.exists() else config.problem
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the directory against a second process that would train in it."""
+        try:
+            with open(self.path / ".lock", "w") as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    raise StorageError(str(self.path), "another process is training in it",
+                                       "Wait for it, or name another directory") from None
+                yield
+        except OSError as error:
+            raise storage_error(self.path, error, "locked") from error
+
+    def append_metrics(self, line: Mapping[str, Any]) -> None:
+        try:
+            with open(self.metrics, "a") as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError as error:
+            raise storage_error(self.metrics, error, "written") from error
+
+    def read_metrics(self) -> list[dict[str, Any]]:
+        """All complete lines; one cut off by a kill is left out."""
+        if not self.metrics.exists():
+            return []
+        lines: list[dict[str, Any]] = []
+        for text in read_bytes(self.metrics).decode(errors="replace").splitlines():
+            try:
+                lines.append(json.loads(text))
+            except json.JSONDecodeError:
+                continue
+        return lines
+
+    def cut_metrics(self, step: int) -> None:
+        """Drop the lines past a step: the resumed run will write them again, identically."""
+        kept = [line for line in self.read_metrics() if line["step"] <= step]
+        write_atomically(self.metrics, "".join(json.dumps(k) + "\n" for k in kept).encode())
+
+
+def write_json(path: Path, content: Any) -> None:
+    write_atomically(path, (json.dumps(content, indent=2) + "\n").encode())
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(read_bytes(path))
+    except json.JSONDecodeError as error:
+        raise StorageError(str(path), f"it is not JSON ({error})", "Restore the file") from error
+
+
+def circumstances() -> dict[str, Any]:
+    """Versions, machine, commit and time: what else a run's numbers depend on."""
+    return {"versions": {name: _version(name) for name in PACKAGES},
+            "python": platform.python_version(), "machine": machine(), "commit": commit(),
+            "command": " ".join(sys.argv), "created": datetime.now(UTC).isoformat()}
+
+
+def _version(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
+
+
+def machine() -> str:
+    """The processor and the number of cores this process may use."""
+    name = platform.processor() or platform.machine()
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                name = line.split(":", 1)[1].strip()
+                break
+    except OSError:
+        pass
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{name}, {cores} cores"
+
+
+def commit() -> str:
+    """The commit of the source tree this package runs from, '+' if it has changes."""
+    source = Path(__file__).parent
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", "-C", str(source), *arguments], capture_output=True,
+                              text=True, timeout=10, check=True)
+        return done.stdout.strip()
+
+    try:
+        # Installed packages may lie inside some other project's work tree.
+        git("ls-files", "--error-unmatch", __file__)
+        return git("rev-parse", "HEAD") + ("+" if git("status", "--porcelain", "-uno") else "")
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"

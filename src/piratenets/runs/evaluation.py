@@ -1,0 +1,79 @@
+"""Scoring a solution against a reference, stating what is compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from piratenets.problems.problem import Problem
+from piratenets.references.reference import Reference
+
+Field = Callable[[np.ndarray], np.ndarray]
+"""Unknowns (n, k) at points (n, d)."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Relative L2 errors by unknown, and what exactly was compared."""
+
+    relative_l2: dict[str, float]
+    """|prediction - reference| / |reference| over the grid; never below the reference's error."""
+    measured: dict[str, float]
+    """The same as measured: a number below the reference's own error means nothing more."""
+    reference_error: dict[str, float]
+    compared: str
+    prediction: dict[str, np.ndarray]
+    """The solution on the reference's grid (not a number where it is not trained yet)."""
+
+
+def relative_l2(prediction: np.ndarray, reference: np.ndarray) -> float:
+    return float(np.linalg.norm(prediction - reference) / np.linalg.norm(reference))
+
+
+def evaluate(problem: Problem, reference: Reference, field: Field, end: float | None) -> Evaluation:
+    """Compare on the reference's whole grid, up to the time `end` that is trained."""
+    points, table = reference.points(), reference.table()
+    rows = trained_rows(problem, points, end)
+    prediction = np.full(table.shape, np.nan)
+    prediction[rows] = field(points[rows])
+    measured = {name: relative_l2(prediction[rows, k], table[rows, k])
+                for k, name in enumerate(problem.unknowns)}
+    shape = next(iter(reference.values.values())).shape
+    return Evaluation(
+        relative_l2={n: max(e, reference.error[n]) for n, e in measured.items()},
+        measured=measured, reference_error=reference.error,
+        compared=_description(problem, reference, end),
+        prediction={n: prediction[:, k].reshape(shape) for k, n in enumerate(problem.unknowns)})
+
+
+def trained_rows(problem: Problem, points: np.ndarray, end: float | None) -> np.ndarray:
+    """The rows of the points that lie in the trained times."""
+    if problem.time is None or end is None:
+        return np.arange(len(points))
+    return np.flatnonzero(points[:, problem.time] <= end * (1 + 1e-12))
+
+
+def _description(problem: Problem, reference: Reference, end: float | None) -> str:
+    sizes = [f"{name}: {len(axis)} points in [{axis[0]:g}, {axis[-1]:g}]"
+             for name, axis in reference.coordinates.items()]
+    until = f", up to t = {end:g}" if problem.time is not None and end is not None else ""
+    return (f"|prediction - reference|_2 / |reference|_2 of each of {', '.join(problem.unknowns)} "
+            f"over the grid {'; '.join(sizes)}{until}; reference: {reference.method}")
+
+
+class ErrorFollower:
+    """The error on a fixed sample of the reference's points, cheap enough to follow."""
+
+    def __init__(self, problem: Problem, reference: Reference, count: int) -> None:
+        points, table = reference.points(), reference.table()
+        chosen = np.random.default_rng(0).permutation(len(points))[:count]
+        self.problem, self.points, self.table = problem, points[chosen], table[chosen]
+
+    def __call__(self, solution: Any) -> dict[str, float]:
+        rows = trained_rows(self.problem, self.points, solution.end)
+        predicted = solution(self.points[rows])
+        return {name: relative_l2(predicted[:, k], self.table[rows, k])
+                for k, name in enumerate(self.problem.unknowns)}
