@@ -6,9 +6,9 @@ import jax
 # says so array by array.
 jax.config.update("jax_enable_x64", True)
 
-from piratenets.api import load, resume, solve  # noqa: E402
-from piratenets.errors import PirateError  # noqa: E402
-from piratenets.problems import (  # noqa: E402
+from piratenets.api import load, resume, solve
+from piratenets.errors import PirateError
+from piratenets.problems import (
     Condition,
     Exact,
     Interval,
@@ -20,7 +20,7 @@ from piratenets.problems import (  # noqa: E402
     interior,
     periodic,
 )
-from piratenets.report.report import write_report  # noqa: E402
+from piratenets.report.report import write_report
 
 __version__ = "0.1.0"
 

@@ -230,7 +230,8 @@ class Config:
         _require(self.training.windows == 1 or not self.curriculum.values,
                  f"training.windows = {self.training.windows}",
                  "time windows and a curriculum cannot be combined", "Set one of them")
-        _require(self.seed >= 0, f"seed = {self.seed}", "it must not be negative", "Use 0, 1, 2 ...")
+        _require(self.seed >= 0, f"seed = {self.seed}", "it must not be negative",
+                 "Use 0, 1, 2 ...")
 
 
 def _nearest_divisor(n: int, target: int) -> int:

@@ -64,7 +64,8 @@ config = from_json(json.loads((folder / "config-for-test.json").read_text()))
 run = Run.create(folder / "run", config)
 files.open = opened
 before("fsync", os.fsync, descriptor)
-before("replace", os.replace, lambda source, target: "before rename" if is_checkpoint(target) else "")
+before("replace", os.replace,
+       lambda source, target: "before rename" if is_checkpoint(target) else "")
 run.train(lambda report: visit("step") if report.phase == "training" else None)
 """
 

@@ -72,8 +72,8 @@ def bench_derivatives(console: Console, width: int, layers: int, batches: Sequen
     """Print, and return, the times for all orders and batches."""
     config = NetworkConfig(width=width, layers=layers, embedding=EmbeddingConfig(size=width))
     table = Table("order", "batch", "Taylor (s)", "nested reverse (s)", "nested / Taylor",
-                  title=f"Gradient of mean (u_t + u u_x + d^k u/dx^k)^2: PirateNet, {layers} layers "
-                        f"of width {width}, float32")
+                  title=f"Gradient of mean (u_t + u u_x + d^k u/dx^k)^2: PirateNet, {layers} "
+                        f"layers of width {width}, float32")
     rows: list[dict[str, float]] = []
     for order in orders:
         intervals = tuple(equation(order).intervals.values())

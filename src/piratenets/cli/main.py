@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import sys
+import typing
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,9 +17,10 @@ from rich.console import Console
 from rich.table import Table
 
 from piratenets.api import default_directory, load, resume, solve_config
+from piratenets.bench.derivatives import bench_derivatives
 from piratenets.cli import commands as c
 from piratenets.cli.progress import live_progress
-from piratenets.config import NetworkConfig
+from piratenets.config import EmbeddingConfig, NetworkConfig
 from piratenets.errors import InputError, PirateError
 from piratenets.files import storage_error, write_atomically
 from piratenets.presets import PRESETS, preset
@@ -25,7 +28,7 @@ from piratenets.problems import PROBLEMS, find_problem
 from piratenets.references.reference import load_reference
 from piratenets.report.report import write_report
 from piratenets.runs.directory import read_json
-from piratenets.runs.run import Run
+from piratenets.runs.run import Report, Run
 
 console = Console()
 errors = Console(stderr=True)
@@ -110,12 +113,11 @@ def _list(command: c.List) -> None:
     for label, field in (("Networks (--network.kind)", "kind"),
                          ("Activations (--network.activation)", "activation")):
         console.print(f"{label}: {', '.join(_choices(NetworkConfig, field))}")
-    embedding = type(NetworkConfig().embedding)
-    console.print(f"Embeddings (--network.embedding.kind): {', '.join(_choices(embedding, 'kind'))}")
+    console.print("Embeddings (--network.embedding.kind): "
+                  + ", ".join(_choices(EmbeddingConfig, "kind")))
 
 
 def _choices(kind: type, field: str) -> tuple[str, ...]:
-    import typing
     return typing.get_args(typing.get_type_hints(kind)[field])
 
 
@@ -212,7 +214,6 @@ def _read_csv(path: Path) -> np.ndarray:
 
 
 def _write_table(path: Path, values: np.ndarray, header: list[str]) -> None:
-    import io
     buffer = io.BytesIO()
     if path.suffix == ".npy":
         np.save(buffer, values)
@@ -230,7 +231,6 @@ def _reference(command: c.Reference) -> None:
     if command.out.suffix != ".npz":
         raise InputError(str(command.out), "a reference is an .npz archive", "End its name in .npz")
     with live_progress(console, command.out) as observe:
-        from piratenets.runs.run import Report
         reference = load_reference(problem, problem.coefficients_with(command.coefficients),
                                    lambda phase, fraction: observe(Report(phase, fraction)))
     write_atomically(command.out, reference.to_bytes())
@@ -240,7 +240,6 @@ def _reference(command: c.Reference) -> None:
 
 
 def _bench(command: c.Bench) -> None:
-    from piratenets.bench.derivatives import bench_derivatives
     bench_derivatives(console, command.width, command.layers, command.batches, command.orders,
                       command.repeats)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,7 +17,7 @@ LINE_SECONDS = 10.0
 
 
 @contextmanager
-def live_progress(console: Console, out: Path) -> Iterator[Observer]:
+def live_progress(console: Console, out: Path) -> Generator[Observer]:
     """An observer that shows losses, error and time left."""
     console.print(f"Writing to {out}", soft_wrap=True, highlight=False)
     if not console.is_terminal:

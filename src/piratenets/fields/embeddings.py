@@ -36,9 +36,11 @@ class Lift(eqx.Module):
     size: int = eqx.field(static=True)
 
     def __init__(self, intervals: tuple[Interval, ...], *, scaled: bool = False) -> None:
-        self.frequency = tuple(2 * np.pi / i.length if i.periodic else None for i in intervals)
-        self.centre = tuple((i.lower + i.upper) / 2 if scaled else 0.0 for i in intervals)
-        self.half = tuple(i.length / 2 if scaled else 1.0 for i in intervals)
+        # Python numbers: NumPy's would turn float32 features into float64 ones.
+        self.frequency = tuple(float(2 * np.pi / i.length) if i.periodic else None
+                               for i in intervals)
+        self.centre = tuple(float(i.lower + i.upper) / 2 if scaled else 0.0 for i in intervals)
+        self.half = tuple(float(i.length) / 2 if scaled else 1.0 for i in intervals)
         self.size = sum(2 if i.periodic else 1 for i in intervals)
 
     def __call__(self, point: Array) -> Array:

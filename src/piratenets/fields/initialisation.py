@@ -11,6 +11,7 @@ the head stays small and the network evaluates stably.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -43,6 +44,14 @@ def features_at(network: Network, points: Array) -> Array:
     return jax.vmap(network.features)(points)
 
 
+def _least_squares(features: np.ndarray, values: np.ndarray, cutoff: float
+                   ) -> tuple[np.ndarray, int]:
+    """The least-squares solution of smallest norm, and the rank it was found in."""
+    result: Any = scipy.linalg.lstsq(features, values, cond=cutoff, lapack_driver="gelsd",
+                                     check_finite=False)
+    return result[0], int(result[2])
+
+
 def fit_head(network: Network, points: np.ndarray, values: np.ndarray) -> tuple[Network, Fit]:
     """The network with its head fitted to `values` (n, k) at `points` (n, d)."""
     head = network.head
@@ -61,12 +70,11 @@ def fit_head(network: Network, points: np.ndarray, values: np.ndarray) -> tuple[
     features = np.asarray(features_at(double, jnp.asarray(points, jnp.float64)))
     if head.bias is not None:
         features = np.concatenate([features, np.ones((len(points), 1))], axis=1)
-    solution, _, rank, _ = scipy.linalg.lstsq(features, values, cond=CUTOFF[str(dtype)],
-                                              lapack_driver="gelsd", check_finite=False)
+    solution, rank = _least_squares(features, values, CUTOFF[str(dtype)])
     stored = solution.astype(dtype)
     mismatch = np.linalg.norm(features @ stored - values)
     fit = Fit(residual=float(mismatch / max(float(np.linalg.norm(values)), 1e-300)),
-              rank=int(rank), features=features.shape[1], points=len(points))
+              rank=rank, features=features.shape[1], points=len(points))
     if head.bias is None:
         head = eqx.tree_at(lambda h: h.weight, head, jnp.asarray(stored))
     else:

@@ -125,13 +125,15 @@ class _Pass:
         primitive, parameters, name = equation.primitive, equation.params, equation.primitive.name
         if all(set(p) <= {self.zero} for p in inputs):
             return [{self.zero: o} for o in _evaluated(equation, [p[self.zero] for p in inputs])]
-        inner = _inner_jaxpr(parameters)
-        if inner is not None and name not in _UNSUPPORTED:
+        inner = _inner_jaxpr(parameters) if name in _CALLS else None
+        if inner is not None:
             return self.run(inner.jaxpr, inner.consts, inputs)
 
         def bind(*operands: Any) -> Any:
             return primitive.bind(*operands, **parameters)
 
+        if name in _PIECEWISE_CONSTANT or _rounds(name, parameters):
+            return [{self.zero: bind(*(p[self.zero] for p in inputs))}]
         if name in _LINEAR:
             return [self.linear(bind, inputs)]
         if name in _BILINEAR:
@@ -154,8 +156,6 @@ class _Pass:
         if name in _INDEXING and all(set(p) == {self.zero} for p in inputs[1:]):
             where = [p[self.zero] for p in inputs[1:]]
             return [self.linear(lambda x: bind(x, *where), inputs[:1])]
-        if name in _PIECEWISE_CONSTANT:
-            return [{self.zero: bind(*(p[self.zero] for p in inputs))}]
         if name in _ELEMENTWISE and len(inputs) == 1:
             return [self.compose(_RULES.get(name) or _generic(bind), inputs[0])]
         raise _NoRule(name)
@@ -235,6 +235,12 @@ def _sum(terms: Sequence[Any]) -> Any:
     for term in terms[1:]:
         total = total + term
     return total
+
+
+def _rounds(name: str, parameters: dict[str, Any]) -> bool:
+    """Whether a conversion leaves the floating-point numbers, as truncation to integers does."""
+    return name == "convert_element_type" and not jnp.issubdtype(parameters["new_dtype"],
+                                                                 jnp.inexact)
 
 
 def _evaluated(equation: Any, inputs: Sequence[Any]) -> Sequence[Any]:
@@ -319,7 +325,7 @@ def _wave(function: Callable[[Any], Any], other: Callable[[Any], Any], signs: tu
           ) -> Callable[[Any, int], list[Any]]:
     """sine or cosine: the derivatives alternate between the two, computed once each."""
     def series(x: Any, degree: int) -> list[Any]:
-        pair = (function(x), other(x) if degree else None)
+        pair = (function(x), other(x))
         return [pair[0]] + [pair[k % 2] * (signs[k % 4] / math.factorial(k))
                             for k in range(1, degree + 1)]
 
@@ -357,4 +363,8 @@ _ELEMENTWISE = frozenset({
     *_RULES, "log", "log1p", "expm1", "sqrt", "rsqrt", "cbrt", "erf", "erfc", "tan", "sinh",
     "cosh", "asin", "acos", "atan", "asinh", "acosh", "atanh", "abs", "exp2",
 })
-_UNSUPPORTED = frozenset({"scan", "while", "cond", "custom_root", "custom_linear_solve"})
+# Only these mean what the function inside them means; scan and reduce hold one as well.
+_CALLS = frozenset({
+    "jit", "pjit", "closed_call", "core_call", "remat", "remat2", "checkpoint",
+    "custom_jvp_call", "custom_vjp_call",
+})

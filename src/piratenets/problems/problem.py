@@ -203,7 +203,7 @@ class Problem:
                                      "Put the face on the domain")
         if condition.points is not None:
             self.check_points(condition.points, f"condition {condition.name!r}")
-            columns = np.shape(condition.values)[1]
+            columns = np.asarray(condition.values).shape[1]
             if columns != len(self.unknowns):
                 raise InputError(f"condition {condition.name!r}: {columns} columns of values",
                                  f"there are {len(self.unknowns)} unknowns", "Give one column each")

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import platformdirs
@@ -56,9 +57,10 @@ class Reference:
     def to_bytes(self) -> bytes:
         """An .npz archive: arrays named by coordinate and unknown, `error` and `method`."""
         buffer = io.BytesIO()
-        np.savez_compressed(buffer, **self.coordinates, **self.values,
-                            error=np.array(list(self.error.values())),
-                            method=np.array(self.method))
+        arrays: dict[str, Any] = {**self.coordinates, **self.values,
+                                  "error": np.array(list(self.error.values())),
+                                  "method": np.array(self.method)}
+        np.savez_compressed(buffer, **arrays)
         return buffer.getvalue()
 
 
@@ -130,7 +132,8 @@ def _fingerprint(problem: Problem, coefficients: Mapping[str, float]) -> list[st
     An edited residual must not be answered with the old equation's reference.
     """
     random = np.random.default_rng(0)
-    points = problem.lower + (problem.upper - problem.lower) * random.random((4, len(problem.names)))
+    unit = random.random((4, len(problem.names)))
+    points = problem.lower + (problem.upper - problem.lower) * unit
     numbers: list[float] = []
     for condition in problem.conditions:
         table = {(k, index): random.standard_normal()

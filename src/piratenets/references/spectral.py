@@ -16,10 +16,12 @@ Choices made by measurement:
 
 * Terms without derivatives belong to N, even where they are linear: with them in L the error
   at the same step is 10 times larger for Gray-Scott, 3 times for Ginzburg-Landau.
-* N is not dealiased: zeroing the upper third of the modes loses more than it saves
-  (2 times the error for Allen-Cahn, 10 for Gray-Scott, 75 for Ginzburg-Landau).
+* N is not dealiased: zeroing the upper third of the modes loses more than it saves (3 times
+  the error for Allen-Cahn, 11 for Korteweg-De Vries, 700 or more for the other two).
 * The initial series has the exact Fourier coefficients of the initial data, not those of
   their values on the grid: for the kink of Allen-Cahn, 1000 times less error at 2048 modes.
+* JAX's real transforms (on one core) took 0.55 to 0.85 of the time of scipy's on one core
+  or two in two dimensions; in one, about as long.
 """
 
 from __future__ import annotations
@@ -202,15 +204,28 @@ def semilinear(problem: Problem, coefficients: Mapping[str, float]) -> Semilinea
     for (k, index), column in columns.items():
         if index == _time_index(problem):
             continue
-        slope = -column[:PROBES, k]
-        if any(index) and slope[0] != 0 and np.ptp(slope) <= ROUNDING * abs(slope[0]):
-            linear[k, index] = float(slope[0])
+        slope = _constant(-column[:, k])
+        if any(index) and slope != 0:
+            linear[k, index] = slope
         rest = column.copy()
         rest[:, k] += linear.get((k, index), 0.0)
         # Written so that a derivative that is not finite counts as used.
         if not (abs(rest) <= ROUNDING * abs(linear.get((k, index), 0.0))).all():
             used.append((k, index))
     return Semilinear(problem, condition, values, linear, tuple(used))
+
+
+def _constant(slopes: np.ndarray) -> float:
+    """A slope's value at the zero state if it is the same at all points, else zero.
+
+    Where the residual has no finite slope at u = 0, as with a term 1/u, the random states
+    decide.
+    """
+    for part in (slopes[:PROBES], slopes[PROBES:]):
+        finite = part[np.isfinite(part)]
+        if len(finite):
+            return float(finite[0]) if np.ptp(finite) <= ROUNDING * abs(finite[0]) else 0.0
+    return 0.0
 
 
 def _jacobians(problem: Problem, condition: Condition, coefficients: Mapping[str, float],
@@ -228,7 +243,7 @@ def _jacobians(problem: Problem, condition: Condition, coefficients: Mapping[str
                                   list(point))
         return jnp.stack([jnp.asarray(r) for r in terms.values()])
 
-    slopes = jax.vmap(jax.jacfwd(residuals))(jnp.asarray(jets), jnp.asarray(points))
+    slopes = jax.jit(jax.vmap(jax.jacfwd(residuals)))(jnp.asarray(jets), jnp.asarray(points))
     return np.asarray(slopes)
 
 

@@ -131,6 +131,11 @@ def error_by_time(fields: Fields) -> dict[str, np.ndarray]:
             for n, values in fields.prediction.items()}
 
 
+def largest_by_time(fields: Fields) -> dict[str, np.ndarray]:
+    """The largest absolute error over space at each time, by unknown."""
+    return {n: np.array([np.max(e) for e in fields.error(n)]) for n in fields.reference}
+
+
 def error_by_window(fields: Fields, edges: np.ndarray) -> dict[str, list[float]]:
     """The relative L2 error of each time window; a time at an edge counts in the later one."""
     if fields.time is None or not fields.reference:

@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.interpolate import RegularGridInterpolator
 
 from piratenets.problems.problem import TIME
 from piratenets.report.fields import Axis, Fields
 from piratenets.report.maps import FIELD, colours
 from piratenets.report.published import Published
-from piratenets.report.svg import INK, SERIES, Drawing, new_figure, panel, picture
+from piratenets.report.svg import (
+    INK,
+    SERIES,
+    Drawing,
+    label_axis,
+    legend,
+    new_figure,
+    panel,
+    picture,
+)
 
 Values = dict[str, np.ndarray]
 
@@ -40,7 +48,8 @@ def streamlines(fields: Fields, values: Values, title: str) -> tuple[Drawing, st
     axes.streamplot(x, y, u, v, density=1.5, color="white", linewidth=0.6, arrowsize=0.6)
     axes.apply_aspect()
     place = axes.get_position()
-    bar = figure.colorbar(mesh, cax=figure.add_axes((place.x1 + 0.02, place.y0, 0.02, place.height)))
+    side = figure.add_axes((place.x1 + 0.02, place.y0, 0.02, place.height))
+    bar = figure.colorbar(mesh, cax=side)
     bar.outline.set_visible(False)
     bar.solids.set_rasterized(True)
     return figure, title
@@ -49,9 +58,9 @@ def streamlines(fields: Fields, values: Values, title: str) -> tuple[Drawing, st
 def interpolated(axes: Sequence[Axis], values: np.ndarray, x: np.ndarray, y: np.ndarray
                  ) -> np.ndarray:
     """A field at the points of another tensor grid, linearly (constant past the last points)."""
-    known = RegularGridInterpolator([a.values for a in axes], values)
-    inside = [np.clip(w, a.values[0], a.values[-1]) for w, a in zip((x, y), axes, strict=True)]
-    return known(np.stack(np.meshgrid(*inside, indexing="ij"), axis=-1))
+    first, second = (a.values for a in axes)
+    rows = np.stack([np.interp(y, second, row) for row in values])
+    return np.stack([np.interp(x, first, column) for column in rows.T], axis=1)
 
 
 @picture
@@ -74,6 +83,6 @@ def centre_profile(fields: Fields, unknown: str, along: str, published: Sequence
             axes.plot(points.positions, points.values, linestyle="", marker=marker, markersize=3.5,
                       markerfacecolor="none", markeredgecolor=INK, label=points.source)
     place = f"{unknown}({centre:g}, {along})" if k else f"{unknown}({along}, {centre:g})"
-    axes.set(title=f"{place} on the centre line", xlabel=along, xlim=(line.lower, line.upper))
-    axes.legend(loc="upper left", bbox_to_anchor=(-0.02, -0.15), ncols=3)
+    label_axis(axes, along, title=f"{place} on the centre line", xlim=(line.lower, line.upper))
+    legend(axes, len(axes.get_lines()))
     return figure, f"Profile {place}"

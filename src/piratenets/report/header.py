@@ -68,7 +68,7 @@ def equations(problem: Problem) -> Markup:
                 and module.__doc__:
             return formatted(module.__doc__)
     words = [formatted(r.__doc__) for r in residuals if r.__doc__ and inspect.isfunction(r)]
-    return "".join(words) or "".join(page.code(source) for source in map(_source, residuals) if source)
+    return "".join(words) or "".join(page.code(s) for s in map(_source, residuals) if s)
 
 
 def _source(function: Any) -> str:
@@ -80,9 +80,15 @@ def _source(function: Any) -> str:
 
 def formatted(docstring: str) -> Markup:
     """A docstring's paragraphs, the indented ones as they stand (they are formulas)."""
-    parts = re.split(r"\n\s*\n(?=\S)|\n\s*\n(?=\s*\S)", inspect.cleandoc(docstring))
+    first, *rest = docstring.expandtabs().splitlines()
+    # The closing quotes stand where the text does: formulas alone would not show the margin.
+    blank_end = [rest[-1]] if rest and not rest[-1].strip() else []
+    lines = [line for line in rest if line.strip()] + blank_end
+    margin = min((len(line) - len(line.lstrip()) for line in lines), default=0)
+    body = "\n".join([first.strip(), *(line[margin:].rstrip() for line in rest)]).strip("\n")
+    parts = re.split(r"\n\n+", body)
     return "".join(page.code(textwrap.dedent(p)) if p.startswith(" ") else
-                   page.paragraph(page.text(p)) for p in parts)
+                   page.paragraph(page.text(p)) for p in parts if p.strip())
 
 
 def setting(run: Run) -> Markup:
@@ -96,9 +102,9 @@ def setting(run: Run) -> Markup:
 def headline(run: Run, scored: Evaluation | None) -> Markup:
     """The error of each unknown, the reference's own error, and what is compared."""
     if scored is None:
-        missing = "The problem has no reference solution, so no error can be stated: what follows " \
-                  "shows the prediction alone."
-        return page.paragraph(page.text(missing)) if run.state is not None else ""
+        missing = ("The problem has no reference solution, so no error can be stated: what follows "
+                   "shows the prediction alone.")
+        return page.paragraph(missing) if run.state is not None else ""
     cards = "".join(_score(scored, name) for name in scored.relative_l2)
     return (f'<div class="scores">{cards}</div>'
             + page.paragraph(f"Compared: {page.text(scored.compared)}.", "small"))
@@ -127,8 +133,8 @@ def _facts(run: Run) -> list[tuple[str, Markup]]:
     entries.append(("Wall time", page.text(duration(float(run.facts["seconds"])))))
     for label, key in (("Machine", "machine"), ("Commit", "commit")):
         entries.append((label, page.text(started.get(key, "unknown"))))
-    created = str(started.get("created", "unknown"))
-    entries.append(("Started", page.text(created[:16].replace("T", " ") + " UTC" * ("T" in created))))
+    day, _, clock = str(started.get("created", "unknown")).partition("T")
+    entries.append(("Started", page.text(f"{day} {clock[:5]} UTC" if clock else day)))
     return entries
 
 

@@ -15,6 +15,9 @@ from piratenets.report.svg import (
     MUTED,
     SERIES,
     Drawing,
+    decimal,
+    label_axis,
+    legend,
     logarithmic,
     panel,
     picture,
@@ -46,6 +49,10 @@ class History:
             kept.append(lines[-1])
         return cls(np.array([line["step"] for line in kept]), kept, tuple(boundaries))
 
+    @property
+    def last(self) -> float:
+        return max(float(self.steps[-1]), 1.0)
+
     def by_name(self, quantity: str) -> Series:
         """A quantity that has an entry for each term or unknown; gaps are not numbers."""
         entries: list[dict[str, float]] = [line.get(quantity) or {} for line in self.lines]
@@ -70,35 +77,30 @@ def constant(series: Series) -> bool:
 
 @picture
 def over_steps(history: History, series: Series, title: str, *, log: bool = True,
-               level: float | None = None, level_name: str = "") -> tuple[Drawing, str]:
-    """Curves over steps, with an optional horizontal line."""
-    figure, axes = panel()
+               level: float | None = None) -> tuple[Drawing, str]:
+    """Curves over steps, with a line at the reference's own error if it is given."""
+    figure, axes = panel(len(series))
     _curves(axes, history.steps, series)
     if log:
-        logarithmic(axes, *series.values(), np.array([level or np.nan]))
+        _scale(axes, series, level)
     else:
         axes.yaxis.set_major_formatter(plain_ticks())
-    if level:
-        _level(axes, level, level_name)
     _mark(axes, history.boundaries)
-    axes.set(title=title, xlabel="step")
-    axes.set_xlim(0, max(float(history.steps[-1]), 1.0))
-    _legend(axes, len(series))
+    label_axis(axes, "step", title=title, xlim=(0, history.last))
+    legend(axes, len(series))
     return figure, f"{title} over steps"
 
 
 @picture
 def over_time(times: Axis, series: Series, title: str, boundaries: Sequence[float], *,
-              level: float | None = None, level_name: str = "") -> tuple[Drawing, str]:
+              level: float | None = None) -> tuple[Drawing, str]:
     """Curves over the problem's own time."""
-    figure, axes = panel()
+    figure, axes = panel(len(series))
     _curves(axes, times.values, series)
-    logarithmic(axes, *series.values(), np.array([level or np.nan]))
-    if level:
-        _level(axes, level, level_name)
+    _scale(axes, series, level)
     _mark(axes, boundaries)
-    axes.set(title=title, xlabel=times.name, xlim=(times.lower, times.upper))
-    _legend(axes, len(series))
+    label_axis(axes, times.name, title=title, xlim=(times.lower, times.upper))
+    legend(axes, len(series))
     return figure, title
 
 
@@ -106,16 +108,13 @@ def over_time(times: Axis, series: Series, title: str, boundaries: Sequence[floa
 def causal_map(history: History, weights: np.ndarray) -> tuple[Drawing, str]:
     """The causal weight of each time chunk over steps."""
     figure, axes = panel()
-    last, count = float(history.steps[-1]), weights.shape[1]
-    steps = Axis("step", history.steps.astype(float), float(history.steps[0]), last, periodic=False)
-    if last == steps.lower:
-        steps = Axis("step", steps.values, last - 1, last, periodic=False)
-    chunks = Axis("chunk", np.arange(count) + 0.5, 0.0, float(count), periodic=False)
+    count = weights.shape[1]
+    steps = Axis("step", history.steps.astype(float), 0.0, history.last, periodic=False)
+    chunks = Axis("chunk", np.arange(count, dtype=float) + 0.5, 0.0, float(count), periodic=False)
     mesh = draw_mesh(axes, steps, chunks, weights, FIELD, Limits(0.0, 1.0))
     _mark(axes, history.boundaries)
-    axes.set(title="Causal weights of the time chunks (early ones at the bottom)", xlabel="step",
-             xlim=(0, last), ylim=(0, count))
-    axes.set_ylabel("chunk")
+    label_axis(axes, "step", title="Causal weights of the time chunks (early ones at the bottom)",
+               xlim=(0, history.last), ylim=(0, count))
     axes.grid(visible=False)
     place = axes.get_position()
     axes.set_position((place.x0, place.y0, place.width * 0.9, place.height))
@@ -134,17 +133,27 @@ def _curves(axes: Drawing, positions: np.ndarray, series: Series) -> None:
                   markersize=3, linestyle=DASHES[k // len(SERIES) % len(DASHES)])
 
 
-def _level(axes: Drawing, level: float, name: str) -> None:
-    axes.axhline(level, color=INK, linewidth=0.9, linestyle="--")
-    axes.annotate(name, (0.995, level), xycoords=("axes fraction", "data"), xytext=(0, 2.5),
-                  textcoords="offset points", ha="right", va="bottom", fontsize=7)
+def _scale(axes: Drawing, series: Series, level: float | None) -> None:
+    """A logarithmic scale, with the reference's own error as a line if that is near enough.
+
+    Far below, it would press the curves into a line of their own: it is told instead.
+    """
+    shown = np.concatenate([*series.values(), [np.nan]])
+    positive = shown[np.isfinite(shown) & (shown > 0)]
+    near = bool(level) and (not len(positive) or level > float(positive.min()) / 100)
+    logarithmic(axes, shown, np.array([level if near else np.nan]))
+    if not level:
+        return
+    name = "reference’s own error"
+    if near:
+        axes.axhline(level, color=INK, linewidth=0.9, linestyle="--")
+    else:
+        name = f"↓ {name}: {decimal(level)}"
+    place = (0.995, level) if near else (0.995, 0.0)
+    axes.annotate(name, place, xycoords=("axes fraction", "data" if near else "axes fraction"),
+                  xytext=(0, 2.5), textcoords="offset points", ha="right", va="bottom", fontsize=7)
 
 
 def _mark(axes: Drawing, boundaries: Sequence[float]) -> None:
     for position in boundaries:
         axes.axvline(position, color=MUTED, linewidth=0.7, linestyle=(0, (1, 2)))
-
-
-def _legend(axes: Drawing, count: int) -> None:
-    axes.legend(loc="upper left", bbox_to_anchor=(-0.02, -0.15), ncols=min(count, 5),
-                columnspacing=1.0)

@@ -15,6 +15,8 @@ from piratenets.report.svg import (
     MOMENTS,
     Drawing,
     Picture,
+    label_axis,
+    legend,
     logarithmic,
     new_figure,
     panel,
@@ -72,16 +74,19 @@ def field_map(axes: tuple[Axis, ...], values: np.ndarray, title: str, colour: st
     """One map with its colour bar; the first coordinate is horizontal."""
     horizontal, vertical = axes
     square = horizontal.name != TIME
-    figure = new_figure(3.4, 3.05 if square else 2.6)
+    figure = new_figure(3.4, 3.0 if square else 2.6)
     height = figure.get_figheight()
     box = (0.135, 0.38 / height, 0.69, 1 - 0.68 / height)
     main = figure.add_axes(box)
     mesh = draw_mesh(main, horizontal, vertical, values, colour, scale)
     if square:
         main.set_aspect("equal")
-    main.set(title=title, xlabel=horizontal.name, xlim=(horizontal.lower, horizontal.upper),
+    main.set(title=title, xlim=(horizontal.lower, horizontal.upper),
              ylim=(vertical.lower, vertical.upper), facecolor=BLANK)
-    main.set_ylabel(vertical.name, rotation=0, labelpad=6)
+    main.locator_params(nbins=5)
+    main.set_xlabel(horizontal.name, loc="right", labelpad=1)
+    main.set_ylabel(vertical.name, rotation=0, ha="right")
+    main.yaxis.set_label_coords(-0.05, 1.02)
     main.grid(visible=False)
     main.apply_aspect()
     place = main.get_position()
@@ -179,8 +184,7 @@ def _moment_colours(count: int) -> list[str]:
 
 def _finish(axes: Drawing, lines: list[Slice], title: str) -> None:
     axis = lines[0].axis
-    axes.set(title=title, xlabel=axis.name, xlim=(axis.lower, axis.upper))
+    label_axis(axes, axis.name, title=title, xlim=(axis.lower, axis.upper))
     if axes.get_yscale() == "linear":
         axes.yaxis.set_major_formatter(plain_ticks())
-    if any(line.label for line in lines):
-        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=5, columnspacing=1.0)
+    legend(axes, len(lines))

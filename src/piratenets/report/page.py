@@ -115,7 +115,7 @@ def notice(message: str) -> Markup:
 
 def code(content: str, *, wrap: bool = False) -> Markup:
     """Code or formulas; long commands are wrapped so that they can be read and copied whole."""
-    return f"<pre{' class="wrap"' if wrap else ''}>{text(content)}</pre>"
+    return f'<pre class="{"wrap" if wrap else "plain"}">{text(content)}</pre>'
 
 
 def facts(entries: Iterable[tuple[str, Markup]]) -> Markup:

@@ -16,6 +16,7 @@ from piratenets.report.fields import (
     Fields,
     error_by_time,
     error_by_window,
+    largest_by_time,
     predicted_fields,
     scored_fields,
 )
@@ -130,23 +131,25 @@ def _error_by_time(run: Run, fields: Fields) -> list[Markup]:
         return []
     windows = run.config.training.windows
     edges = window_edges(run.problem, windows)
-    curve = over_time(fields.time, by_time, f"Relative L2 error at each {TIME}",
-                      edges[1:-1].tolist(), level=run.reference.largest_error,
-                      level_name="reference’s own error")
+    bounds = edges[1:-1].tolist()
+    curves = [over_time(fields.time, by_time, f"Relative L2 error at each {TIME}", bounds,
+                        level=run.reference.largest_error),
+              over_time(fields.time, largest_by_time(fields),
+                        f"Largest |prediction − reference| at each {TIME}", bounds)]
     if windows == 1:
-        return [page.pictures([curve], 2)]
+        return [page.pictures(curves, 2)]
     by_window = error_by_window(fields, edges)
-    rows = [[page.text(run.trainer.stages[k].label), *(page.number(e[k]) for e in by_window.values())]
-            for k in range(windows)]
-    return [page.pictures([curve], 2), page.table(["window", *by_window], rows),
+    rows = [[page.text(stage.label), *(page.number(errors[k]) for errors in by_window.values())]
+            for k, stage in enumerate(run.trainer.stages)]
+    return [page.pictures(curves, 2), page.table(["window", *by_window], rows),
             page.paragraph("Relative L2 error within each window.", "small")]
 
 
 def _training(run: Run) -> list[Markup]:
     """Losses, weights, gradients and errors over steps."""
     lines = run.directory.read_metrics()
-    if not lines:
-        return [page.paragraph("There are no lines of metrics yet.")] if run.state is not None else []
+    if run.state is None or not lines:
+        return [page.paragraph("There are no lines of metrics yet.")] if run.state else []
     stages = run.trainer.stages
     history = History.read(lines, list(accumulate(s.steps for s in stages[:-1])))
     errors, weights = history.by_name("error"), history.by_name("weights")
@@ -154,13 +157,14 @@ def _training(run: Run) -> list[Markup]:
     if errors:
         own = run.reference.largest_error if run.reference is not None else None
         shown.append(over_steps(history, errors, "Relative L2 error (on a sample of points)",
-                                level=own, level_name="reference’s own error"))
+                                level=own))
     if not constant(weights):
         shown.append(over_steps(history, weights, "Weights of the terms"))
     causal = history.table("causal")
     if causal.shape[1] > 1:
         shown.append(causal_map(history, causal))
-    shown.append(over_steps(history, {"gradient": history.number("gradient_norm")}, "Gradient norm"))
+    gradient = {"gradient norm": history.number("gradient_norm")}
+    shown.append(over_steps(history, gradient, "Gradient norm"))
     alphas = history.table("alpha")
     if alphas.shape[1]:
         blocks = {f"block {k + 1}": alphas[:, k] for k in range(alphas.shape[1])}
@@ -189,8 +193,9 @@ def _initialisation(run: Run) -> Markup:
         return ""
     labels = [s.label or "all times" for s in run.trainer.stages] if len(fits) > 1 else [""]
     rows = [[page.text(label), page.number(f["residual"]), page.text(f["rank"]),
-             page.text(f["features"]), f"{f['points']:,}"] for label, f in zip(labels, fits, strict=False)]
+             page.text(f["features"]), f"{f['points']:,}"]
+            for label, f in zip(labels, fits, strict=False)]
     source = run.config.initialisation.source
     lead = f"The last layer starts from a least-squares fit (source: {source})."
-    return page.paragraph(page.text(lead)) + page.table(
-        ["window" if len(fits) > 1 else "", "relative residual", "rank", "features", "points"], rows)
+    columns = ["window" if len(fits) > 1 else "", "relative residual", "rank", "features", "points"]
+    return page.paragraph(page.text(lead)) + page.table(columns, rows)

@@ -77,7 +77,8 @@ def versions(run: Run) -> Markup:
     """The versions it ran with."""
     started: dict[str, Any] = read_json(run.directory.config)
     packages = {"python": started.get("python", "unknown"), **started.get("versions", {})}
-    return page.paragraph(page.text(", ".join(f"{k} {v}" for k, v in packages.items()) + "."), "small")
+    listed = ", ".join(f"{k} {v}" for k, v in packages.items())
+    return page.paragraph(page.text(f"{listed}."), "small")
 
 
 def commands(run: Run) -> Markup:
@@ -95,7 +96,8 @@ def commands(run: Run) -> Markup:
             + page.paragraph("Go on with it if it was stopped, score it again, evaluate it at "
                              "points of yours (a row each, in the order of the coordinates):")
             + page.code(f"piratenets resume {path}\npiratenets evaluate {path}\n"
-                        f"piratenets predict {path} --points points.csv --out values.csv", wrap=True))
+                        f"piratenets predict {path} --points points.csv --out values.csv",
+                        wrap=True))
 
 
 def problem_argument(run: Run) -> str | None:
@@ -136,4 +138,4 @@ def python_call(run: Run) -> str:
     """The same from Python, for a problem that has no name."""
     changes = overrides(run)
     more = f", changes={changes!r}" if changes else ""
-    return (f"piratenets.solve(problem, preset={run.config.preset!r}, seed={run.config.seed}{more})")
+    return f"piratenets.solve(problem, preset={run.config.preset!r}, seed={run.config.seed}{more})"

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, ParamSpec
 import numpy as np
 from matplotlib import style
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, ScalarFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator, ScalarFormatter
 from PIL import Image
 
 INK, MUTED, LINE, BLANK = "#010203", "#010204", "#010205", "#010206"
@@ -43,6 +43,8 @@ STYLE: dict[str, Any] = {
     "grid.linewidth": 0.5, "axes.axisbelow": True, "lines.linewidth": 1.2,
     "legend.frameon": False, "legend.fontsize": 7.5, "legend.handlelength": 1.6,
 }
+
+LEGEND_COLUMNS = 5
 
 DPI = 200
 """Of the fields' pictures inside the SVG."""
@@ -121,11 +123,29 @@ def new_figure(width: float, height: float) -> Drawing:
     return Figure((width, height))
 
 
-def panel(width: float = 4.5, height: float = 2.7) -> tuple[Drawing, Drawing]:
-    """A figure with one pair of axes at a fixed place, so that those in a row line up."""
+def panel(entries: int = 0) -> tuple[Drawing, Drawing]:
+    """A figure with one pair of axes at a fixed place, so that those in a row line up.
+
+    `entries` is the number of entries in its legend, which needs room below.
+    """
+    below = 0.52 + 0.14 * max(1, -(-entries // LEGEND_COLUMNS) - 1)
+    width, height = 4.5, 2.05 + below
     figure = new_figure(width, height)
-    box = (0.6 / width, 0.62 / height, 1 - 0.75 / width, 1 - 0.92 / height)
+    box = (0.6 / width, below / height, 1 - 0.75 / width, 1 - (below + 0.3) / height)
     return figure, figure.add_axes(box)
+
+
+def label_axis(axes: Drawing, name: str, **settings: Any) -> None:
+    """Name the horizontal axis at its right end, leaving the rest of the line to the legend."""
+    axes.set(**settings)
+    axes.set_xlabel(name, loc="right", labelpad=2)
+
+
+def legend(axes: Drawing, entries: int) -> None:
+    """Below the axes, unless there is nothing to tell apart."""
+    if entries > 1:
+        axes.legend(loc="upper left", bbox_to_anchor=(-0.02, -0.11), ncols=LEGEND_COLUMNS,
+                    columnspacing=1.0)
 
 
 def logarithmic(axes: Drawing, *values: np.ndarray) -> None:
@@ -139,18 +159,29 @@ def logarithmic(axes: Drawing, *values: np.ndarray) -> None:
     low, high = (low, high) if high - low > 1 else ((low + high - 1) / 2, (low + high + 1) / 2)
     margin = 0.06 * (high - low)
     axes.set_ylim(10 ** (low - margin), 10 ** (high + margin))
-    axes.yaxis.set_major_locator(LogLocator(numticks=6))
-    axes.yaxis.set_major_formatter(FuncFormatter(power_of_ten))
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    subdivided = high - low < 2
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if subdivided else (1,), numticks=7))
+    axes.yaxis.set_major_formatter(FuncFormatter(decimal if subdivided else power_of_ten))
+    axes.yaxis.set_minor_locator(NullLocator())
 
 
 def power_of_ten(value: float, position: int | None = None) -> str:
-    """A tick of a logarithmic axis, without the mathematical typesetting that SVG text lacks."""
+    """10⁻³: a power of ten without the mathematical typesetting that SVG text lacks."""
     digits = str(round(float(np.log10(value)))) if value > 0 else ""
     return "10" + digits.translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
+def decimal(value: float, position: int | None = None) -> str:
+    """0.02, 500, 2·10⁻⁵: a positive number in as few characters as it needs."""
+    if 1e-3 <= value < 1e4:
+        return f"{value:g}"
+    mantissa, exponent = f"{value:.1e}".split("e")
+    power = power_of_ten(10.0 ** int(exponent))
+    return power if float(mantissa) == 1 else f"{float(mantissa):g}·{power}"
+
+
 def plain_ticks() -> ScalarFormatter:
+    """Ticks of a linear axis, a common power of ten taken out where numbers would be long."""
     formatter = ScalarFormatter(useMathText=False)
     formatter.set_powerlimits((-2, 4))
     return formatter

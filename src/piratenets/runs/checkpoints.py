@@ -73,7 +73,8 @@ def read(path: Path, template: TrainingState) -> tuple[TrainingState, Facts]:
         metadata = _metadata(content)
         facts, digest = metadata["facts"], metadata[DIGEST]
     except (SafetensorError, ValueError, KeyError, struct.error) as error:
-        raise StorageError(str(path), f"it is damaged ({error})", "Use an older checkpoint") from error
+        raise StorageError(str(path), f"it is damaged ({error})",
+                           "Use an older checkpoint") from error
     if _digest(arrays, facts) != digest:
         raise StorageError(str(path), "it is damaged (its SHA-256 digest does not fit)",
                            "Use an older checkpoint")

@@ -17,7 +17,7 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import metadata
@@ -73,7 +73,7 @@ class RunDirectory:
         return str(self.problem) if self.problem.exists() else config.problem
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> Generator[None]:
         """Hold the directory against a second process that would train in it."""
         try:
             with open(self.path / ".lock", "w") as file:

@@ -6,11 +6,12 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,7 @@ from piratenets.problems.problem import Problem
 from piratenets.problems.unknown import parse_derivative
 from piratenets.references.reference import Reference, load_reference
 from piratenets.runs import checkpoints
-from piratenets.runs.directory import RunDirectory, circumstances, read_json, write_json
+from piratenets.runs.directory import RunDirectory, circumstances, write_json
 from piratenets.runs.evaluation import ErrorFollower, Evaluation, evaluate
 from piratenets.training.solution import Solution
 from piratenets.training.state import TrainingState
@@ -35,8 +36,8 @@ class Report(NamedTuple):
 
     phase: str
     fraction: float
-    losses: dict[str, float] = {}
-    error: dict[str, float] = {}
+    losses: Mapping[str, float] = MappingProxyType({})
+    error: Mapping[str, float] = MappingProxyType({})
     seconds: float = 0.0
     step: int = 0
 
@@ -64,7 +65,8 @@ class Run:
             existing = directory.read_config()
             if to_json(existing) != to_json(config):
                 difference = ", ".join(_differences(to_json(existing), to_json(config)))
-                raise InputError(str(path), f"it holds a run of another configuration ({difference})",
+                raise InputError(str(path),
+                                 f"it holds a run of another configuration ({difference})",
                                  "Name another directory with --out")
             return cls.open(path, problem)
         run = cls(directory, config, problem)  # Checks everything before anything is written.
@@ -114,10 +116,13 @@ class Run:
                 observe(Report("compiling", 0.0))
                 state = self.trainer.start() if self.state is None else self.state
                 self.directory.cut_metrics(self.step)
-                self._train_from(state, observe)
-            if not self.directory.summary.exists() or not read_json(self.directory.summary)["finished"]:
-                observe(Report("evaluating", 1.0))
-                self.write_summary()
+                try:
+                    self._train_from(state, observe)
+                finally:
+                    # A run that was stopped has a summary too, with `finished` false.
+                    if self.state is not None:
+                        observe(Report("evaluating", 1.0))
+                        self.write_summary()
         return self
 
     def _train_from(self, state: TrainingState, observe: Observer) -> None:
@@ -257,7 +262,7 @@ def _differences(old: Any, new: Any, prefix: str = "") -> Iterator[str]:
 
 
 @contextmanager
-def _interruptible() -> Iterator[Callable[[], bool]]:
+def _interruptible() -> Generator[Callable[[], bool]]:
     """Turn Ctrl-C and termination into a request that is looked at between calls.
 
     A second one interrupts at once. Other threads than the main one cannot be signalled.

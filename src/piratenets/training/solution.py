@@ -70,7 +70,8 @@ class Solution:
     @property
     def end(self) -> float | None:
         """The last time that has been trained, if the problem has a time."""
-        return None if self.problem.time is None else float(self.stages[-1].upper[self.problem.time])
+        time = self.problem.time
+        return None if time is None else float(self.stages[-1].upper[time])
 
     def __call__(self, points: np.ndarray) -> np.ndarray:
         """Values (n, k) at points (n, d)."""

@@ -82,7 +82,8 @@ class Trainer:
                 raise unknown_name("weighting.start: term", name, dict.fromkeys(valid))
         if initialisation.source in ("initial", "linearised") and self.problem.initial is None:
             raise InputError(f"initialisation.source = {initialisation.source!r}",
-                             f"{self.problem.name} has no initial condition", "Use 'none' or 'data'")
+                             f"{self.problem.name} has no initial condition",
+                             "Use 'none' or 'data'")
         if initialisation.source == "data":
             load_data(self.problem, Path(initialisation.data))
         jax.eval_shape(lambda: self._network(jax.random.key(0)))
@@ -192,7 +193,8 @@ class Trainer:
         """The traced arguments of the stage that a state is in."""
         stage = int(state.stage)
         box = self.stages[stage]
-        previous = taken(state.finished, stage - 1) if state.finished is not None and stage else None
+        later_window = state.finished is not None and stage > 0
+        previous = taken(state.finished, stage - 1) if later_window else None
 
         def array(x: Any) -> Array:
             return jnp.asarray(x, self.dtype)
