@@ -77,7 +77,7 @@ def command_type(words: Sequence[str]) -> Any:
     kinds = [named("list", c.List), named("solve", c.Solve, _solve_default(words)),
              named("resume", c.Resume), named("evaluate", c.Evaluate),
              named("report", c.WriteReport), named("predict", c.Predict),
-             named("reference", c.Reference), named("bench", c.Bench)]
+             named("reference", c.Reference, _reference_default(words)), named("bench", c.Bench)]
     union = kinds[0]
     for kind in kinds[1:]:
         union = union | kind
@@ -88,16 +88,27 @@ def _solve_default(words: Sequence[str]) -> c.Solve:
     """The preset of the problem that the words name, if they say `solve`."""
     if list(words[:1]) != ["solve"]:
         return c.Solve()
-    problem, name = "allen-cahn", "laptop"
-    if len(words) > 1 and not words[1].startswith("-"):
-        problem = words[1]
+    name = "laptop"
     for word, following in zip(words, [*words[1:], ""], strict=True):
         if word == "--preset":
             name = following
         elif word.startswith("--preset="):
             name = word.removeprefix("--preset=")
-    config = preset(name, problem)
+    config = preset(name, _named_problem(words))
     return c.Solve(**{f.name: getattr(config, f.name) for f in dataclasses.fields(config)})
+
+
+def _reference_default(words: Sequence[str]) -> Any:
+    """The coefficients of the problem that the words name, if they say `reference`."""
+    if list(words[:1]) != ["reference"]:
+        return None
+    name = _named_problem(words)
+    return c.Reference(problem=name, out=tyro.MISSING,
+                       coefficients=dict(find_problem(name).coefficients))
+
+
+def _named_problem(words: Sequence[str]) -> str:
+    return words[1] if len(words) > 1 and not words[1].startswith("-") else "allen-cahn"
 
 
 def _list(command: c.List) -> None:

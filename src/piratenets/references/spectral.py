@@ -110,7 +110,7 @@ def spectral_reference(problem: Problem, coefficients: Mapping[str, float],
         for k in (1, 2)
     )
     error = {name: _relative(coarse[name], values[name]) for name in problem.unknowns}
-    if not max(error.values()) <= tolerance:
+    if not all(e <= tolerance for e in error.values()):
         listing = ", ".join(f"{name} {e:.1e}" for name, e in error.items())
         raise ConvergenceError(
             f"the reference of {problem.name!r} with {reference.modes} and {2 * reference.modes} "

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from matplotlib import style
+from matplotlib import colormaps, style
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
@@ -28,7 +28,7 @@ from piratenets.report.svg import Drawing, Picture, new_figure, plain_ticks
 LARGEST = 1_400_000
 """Bytes of the GIF; a third more in the page."""
 
-FRAMES, DPI, COLOURS = 25, 90, 128
+FRAMES, DPI = 25, 90
 MILLISECONDS, PAUSE = 120, 1500
 """Of each frame, and of the last one before all begins again."""
 
@@ -65,11 +65,20 @@ def _frames(fields: Fields, indices: list[int]) -> list[Image.Image]:
 
 
 def _gif(frames: list[Image.Image]) -> bytes:
-    buffer = io.BytesIO()
-    flat = [f.quantize(COLOURS, dither=Image.Dither.NONE) for f in frames]
+    buffer, palette = io.BytesIO(), _palette()
+    flat = [f.quantize(palette=palette, dither=Image.Dither.NONE) for f in frames]
     durations = [MILLISECONDS] * (len(flat) - 1) + [PAUSE]
     flat[0].save(buffer, "GIF", save_all=True, append_images=flat[1:], duration=durations, loop=0)
     return buffer.getvalue()
+
+
+def _palette() -> Image.Image:
+    """The colours of both maps and greys for the text, the same in all frames."""
+    maps = [colormaps[name](np.linspace(0, 1, 112))[:, :3] for name in (FIELD, ERROR)]
+    greys = np.repeat(np.linspace(0, 1, 32)[:, None], 3, axis=1)
+    image = Image.new("P", (1, 1))
+    image.putpalette(np.rint(255 * np.concatenate([*maps, greys])).astype(int).ravel().tolist())
+    return image
 
 
 def _stage(fields: Fields) -> tuple[Drawing, Update]:

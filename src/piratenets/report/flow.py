@@ -23,6 +23,9 @@ from piratenets.report.svg import (
 
 Values = dict[str, np.ndarray]
 
+PROFILES = (("u", "y"), ("v", "x"))
+"""Each velocity along the centre line that it crosses."""
+
 GRID = 121
 """Points a coordinate of the uniform grid that streamlines are traced on."""
 

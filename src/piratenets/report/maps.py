@@ -159,7 +159,7 @@ def slice_values(lines: list[Slice], unknown: str) -> tuple[Drawing, str]:
         axes.plot(line.axis.values, line.prediction, color=colour, label=line.label)
     scored = any(line.reference is not None for line in lines)
     kinds = "thin: prediction, wide: reference" if scored else "prediction"
-    _finish(axes, lines, f"{unknown} ({kinds})")
+    _finish(axes, lines, f"{unknown} along {lines[0].axis.name} ({kinds})")
     return figure, f"Slices of {unknown} along {lines[0].axis.name}"
 
 
@@ -174,7 +174,7 @@ def slice_errors(lines: list[Slice], unknown: str) -> tuple[Drawing, str]:
             axes.plot(line.axis.values, errors[-1], color=colour, label=line.label)
     # The zeros between two signs reach far down: the scale shows the six decades that count.
     logarithmic(axes, *(np.maximum(e, 1e-6 * np.nanmax(e)) for e in errors if np.isfinite(e).any()))
-    _finish(axes, lines, f"|prediction − reference| of {unknown}")
+    _finish(axes, lines, f"|prediction − reference| of {unknown} along {lines[0].axis.name}")
     return figure, f"Absolute errors of {unknown} along {lines[0].axis.name}"
 
 

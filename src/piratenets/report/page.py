@@ -42,7 +42,8 @@ CSS = f"""
 body{margin:0 auto;max-width:1120px;padding:2rem 1.25rem 4rem;background:var(--paper);
   color:var(--ink);font:16px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif}
 h1{font-size:2rem;line-height:1.2;margin:.1em 0 .5em}
-h2{font-size:1.2rem;margin:2.6rem 0 .8rem;padding-top:.7rem;border-top:1px solid var(--line)}
+h2{font-size:1.2rem;margin:2rem 0 .8rem;padding-top:.7rem;border-top:1px solid var(--line)}
+sup{line-height:0;font-size:.75em}
 h3{font-size:1rem;margin:1.4rem 0 .4rem}
 p{margin:.5em 0;max-width:46rem}
 small,.small,figcaption{font-size:.84rem;color:var(--muted)}

@@ -20,7 +20,7 @@ from piratenets.report.fields import (
     predicted_fields,
     scored_fields,
 )
-from piratenets.report.flow import centre_profile, is_flow, streamlines
+from piratenets.report.flow import PROFILES, centre_profile, is_flow, streamlines
 from piratenets.report.header import header
 from piratenets.report.history import History, causal_map, constant, over_steps, over_time
 from piratenets.report.maps import field_limits, maps, slice_errors, slice_values, slices
@@ -102,8 +102,7 @@ def _flow(fields: Fields, published: Sequence[Published]) -> list[Markup]:
     kinds = {"prediction": fields.prediction, "reference": fields.reference}
     lines = [streamlines(fields, v, f"Streamlines over the speed: {k}")
              for k, v in kinds.items() if v]
-    profiles = [centre_profile(fields, "u", "y", published),
-                centre_profile(fields, "v", "x", published)]
+    profiles = [centre_profile(fields, *which, published) for which in PROFILES]
     return [page.pictures(lines, 2), page.pictures(profiles, 2)]
 
 
@@ -114,13 +113,15 @@ def _slices(fields: Fields) -> list[Markup]:
     along = [a.name for a in (fields.space if steady else fields.space[:1])] or [TIME]
     for unknown in fields.prediction:
         for name in along:
+            if is_flow(fields) and (unknown, name) in PROFILES:
+                continue
             lines = slices(fields, unknown, name, fields.times(SLICES))
             rows.append(slice_values(lines, unknown))
             if fields.reference:
                 rows.append(slice_errors(lines, unknown))
     others = ", ".join(f"{a.name} = {a.values[len(a.values) // 2]:.3g}"
-                       for a in fields.space if not steady and a.name not in along)
-    return [page.paragraph(page.text(f"Through {others}."), "small") if others else "",
+                       for a in fields.space if len(fields.space) > 1)
+    return [page.paragraph(page.text(f"Through the middle: {others}."), "small") if others else "",
             page.pictures(rows, 2)]
 
 
@@ -139,10 +140,14 @@ def _error_by_time(run: Run, fields: Fields) -> list[Markup]:
     if windows == 1:
         return [page.pictures(curves, 2)]
     by_window = error_by_window(fields, edges)
-    rows = [[page.text(stage.label), *(page.number(errors[k]) for errors in by_window.values())]
+    rows = [[page.text(stage.label), *(_trained(errors[k]) for errors in by_window.values())]
             for k, stage in enumerate(run.trainer.stages)]
     return [page.pictures(curves, 2), page.table(["window", *by_window], rows),
             page.paragraph("Relative L2 error within each window.", "small")]
+
+
+def _trained(error: float) -> Markup:
+    return page.number(error) if np.isfinite(error) else "not trained yet"
 
 
 def _training(run: Run) -> list[Markup]:
@@ -188,7 +193,7 @@ def _fixed_weights(weights: dict[str, np.ndarray]) -> Markup:
 
 def _initialisation(run: Run) -> Markup:
     """What the least squares for the head achieved, window by window."""
-    fits = run.facts["fits"]
+    fits = run.facts.get("fits", [])
     if not fits:
         return ""
     labels = [s.label or "all times" for s in run.trainer.stages] if len(fits) > 1 else [""]

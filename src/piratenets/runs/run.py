@@ -118,12 +118,16 @@ class Run:
                 self.directory.cut_metrics(self.step)
                 try:
                     self._train_from(state, observe)
-                finally:
-                    # A run that was stopped has a summary too, with `finished` false.
-                    if self.state is not None:
-                        observe(Report("evaluating", 1.0))
-                        self.write_summary()
+                except (Interrupted, DivergenceError):
+                    self._summarise(observe)  # A stopped run has one too, `finished` false.
+                    raise
+                self._summarise(observe)
         return self
+
+    def _summarise(self, observe: Observer) -> None:
+        if self.state is not None:
+            observe(Report("evaluating", 1.0))
+            self.write_summary()
 
     def _train_from(self, state: TrainingState, observe: Observer) -> None:
         follow = None if self.reference is None else \
