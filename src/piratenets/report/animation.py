@@ -29,8 +29,8 @@ LARGEST = 1_400_000
 """Bytes of the GIF; a third more in the page."""
 
 FRAMES, DPI = 25, 90
-MILLISECONDS, PAUSE = 120, 1500
-"""Of each frame, and of the last one before all begins again."""
+MOTION, PAUSE = 3000, 1500
+"""Milliseconds of all frames together, and of the last one before all begins again."""
 
 STYLE: dict[str, Any] = {"font.family": "DejaVu Sans", "font.size": 8, "axes.titlesize": 9,
                          "text.parse_math": False, "axes.linewidth": 0.5}
@@ -67,7 +67,7 @@ def _frames(fields: Fields, indices: list[int]) -> list[Image.Image]:
 def _gif(frames: list[Image.Image]) -> bytes:
     buffer, palette = io.BytesIO(), _palette()
     flat = [f.quantize(palette=palette, dither=Image.Dither.NONE) for f in frames]
-    durations = [MILLISECONDS] * (len(flat) - 1) + [PAUSE]
+    durations = [MOTION // len(flat)] * (len(flat) - 1) + [PAUSE]
     flat[0].save(buffer, "GIF", save_all=True, append_images=flat[1:], duration=durations, loop=0)
     return buffer.getvalue()
 

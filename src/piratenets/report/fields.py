@@ -137,10 +137,16 @@ def largest_by_time(fields: Fields) -> dict[str, np.ndarray]:
 
 
 def error_by_window(fields: Fields, edges: np.ndarray) -> dict[str, list[float]]:
-    """The relative L2 error of each time window; a time at an edge counts in the later one."""
+    """The relative L2 error of each time window; not a number where nothing is trained.
+
+    A time at an edge counts in the later window, whose field is shown there, if it is trained.
+    """
     if fields.time is None or not fields.reference:
         return {}
+    trained = np.count_nonzero(edges[:-1] < fields.end * (1 - 1e-12))
     window = np.searchsorted(edges[1:-1], fields.time.values, side="right")
+    window = np.where(fields.time.values <= fields.end * (1 + 1e-12),
+                      np.minimum(window, trained - 1), window)
     return {n: [_relative(values[window == k], fields.reference[n][window == k])
                 for k in range(len(edges) - 1)]
             for n, values in fields.prediction.items()}

@@ -18,7 +18,7 @@ from piratenets.runs.evaluation import Evaluation
 from piratenets.runs.run import Run
 
 SMOKE = ("This was a smoke test: it shows that everything works, its error means nothing. "
-         "Use the preset 'laptop' or 'paper' for a result.")
+         "Use the preset 'laptop' for a result.")
 
 
 def header(run: Run, scored: Evaluation | None) -> Markup:
@@ -131,11 +131,16 @@ def _facts(run: Run) -> list[tuple[str, Markup]]:
         entries.append(("Parameters", f"{parameter_count(run.state.network, network):,}"))
     entries.append(("Steps", f"{run.step:,} of {run.trainer.total_steps:,}"))
     entries.append(("Wall time", page.text(duration(float(run.facts["seconds"])))))
-    for label, key in (("Machine", "machine"), ("Commit", "commit")):
-        entries.append((label, page.text(started.get(key, "unknown"))))
+    entries.append(("Machine", page.text(started.get("machine", "unknown"))))
+    entries.append(("Commit", page.text(_short(str(started.get("commit", "unknown"))))))
     day, _, clock = str(started.get("created", "unknown")).partition("T")
     entries.append(("Started", page.text(f"{day} {clock[:5]} UTC" if clock else day)))
     return entries
+
+
+def _short(commit: str) -> str:
+    """A commit as one writes it, saying so if the source had changed since."""
+    return f"{commit[:12]} with changes" if commit.endswith("+") else commit[:12]
 
 
 def duration(seconds: float) -> str:

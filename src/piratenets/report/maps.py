@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -140,7 +141,11 @@ def slices(fields: Fields, unknown: str, along: str, indices: list[int]) -> list
             if axis.name != along:
                 cut = cut.cut(axis.name, len(axis.values) // 2)
         reference = cut.reference[unknown] if cut.reference else None
-        return Slice(label, cut.axes[0], cut.prediction[unknown], reference)
+        axis = cut.axes[0].closed()
+        # np.resize repeats from the start: it closes what is periodic.
+        close = partial(np.resize, new_shape=len(axis.values))
+        return Slice(label, axis, close(cut.prediction[unknown]),
+                     None if reference is None else close(reference))
 
     if fields.time is None or along == TIME:
         return [one(fields, "")]

@@ -79,9 +79,11 @@ th{font-weight:600;color:var(--muted)}
 .groups td{overflow-wrap:anywhere}
 tr.changed td{font-weight:700;color:var(--ink)!important}
 tr.changed small{font-weight:400;display:block}
-@media (max-width:760px){body{padding:1.2rem .9rem 3rem}h1{font-size:1.6rem}
+.phone{display:none}
+@media screen and (max-width:760px){.phone{display:block}dl{grid-template-columns:1fr 1fr}.score{flex:1 1 auto}
+  body{padding:1.2rem .9rem 3rem}h1{font-size:1.6rem}
   .row{grid-template-columns:1fr}
-  .row.swipe{grid-template-columns:none;grid-auto-flow:column;grid-auto-columns:82%;
+  .row.swipe{grid-template-columns:none;grid-auto-flow:column;grid-auto-columns:74%;
     overflow-x:auto;scroll-snap-type:x proximity}
   .row.swipe figure{scroll-snap-align:start}}
 @media print{body{max-width:none;padding:0;font-size:11pt}h2,h3{break-after:avoid}

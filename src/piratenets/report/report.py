@@ -80,6 +80,9 @@ def _maps(fields: Fields) -> list[Markup]:
     if len(flat.axes) < 2 or flat.time is None:
         return []
     rows: list[Markup] = [_fixed(flat)]
+    if columns == 3:
+        hint = "Swipe sideways for the reference and the error."
+        rows.append(page.paragraph(hint, "small phone"))
     for unknown in flat.prediction:
         for index in flat.times(SNAPSHOTS):
             rows.append(f"<h3>{page.text(unknown)} at {TIME} = {flat.time.values[index]:.3g}</h3>")
@@ -119,8 +122,8 @@ def _slices(fields: Fields) -> list[Markup]:
             rows.append(slice_values(lines, unknown))
             if fields.reference:
                 rows.append(slice_errors(lines, unknown))
-    others = ", ".join(f"{a.name} = {a.values[len(a.values) // 2]:.3g}"
-                       for a in fields.space if len(fields.space) > 1)
+    others = ", ".join(f"{a.name} = {a.values[len(a.values) // 2]:.3g}" for a in fields.space
+                       if len(fields.space) > 1 and (steady or a.name not in along))
     return [page.paragraph(page.text(f"Through the middle: {others}."), "small") if others else "",
             page.pictures(rows, 2)]
 

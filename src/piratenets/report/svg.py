@@ -41,7 +41,7 @@ STYLE: dict[str, Any] = {
     "xtick.major.size": 2.5, "ytick.major.size": 2.5, "ytick.minor.size": 0, "xtick.minor.size": 0,
     "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True, "grid.color": LINE,
     "grid.linewidth": 0.5, "axes.axisbelow": True, "lines.linewidth": 1.2,
-    "legend.frameon": False, "legend.fontsize": 7.5, "legend.handlelength": 1.6,
+    "legend.frameon": False, "legend.fontsize": 7.5, "legend.handlelength": 1.3,
 }
 
 LEGEND_COLUMNS = 5
@@ -147,7 +147,7 @@ def legend(axes: Drawing, entries: int) -> None:
     """Below the axes, unless there is nothing to tell apart."""
     if entries > 1:
         axes.legend(loc="upper left", bbox_to_anchor=(-0.02, -0.11), ncols=LEGEND_COLUMNS,
-                    columnspacing=1.0)
+                    columnspacing=0.9, handletextpad=0.5)
 
 
 def logarithmic(axes: Drawing, *values: np.ndarray) -> None:
