@@ -149,6 +149,7 @@ class CurriculumConfig:
     coefficient: str = ""
     """The coefficient that changes from stage to stage; empty for no curriculum."""
     values: tuple[float, ...] = ()
+    """Its values on the way to the one it has in `coefficients`, which always comes last."""
     steps: tuple[int, ...] = ()
     """Training steps of each stage (`training.steps` is not used then)."""
 

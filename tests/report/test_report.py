@@ -20,7 +20,7 @@ from piratenets.cli.main import parse
 from piratenets.config import changed
 from piratenets.presets import preset
 from piratenets.report import header, page, reproduce
-from piratenets.report.fields import Axis, Fields, error_by_time, error_by_window, largest_by_time
+from piratenets.report.fields import Axis, Fields, error_by_time, largest_by_time
 from piratenets.report.history import History, constant
 from piratenets.report.published import PUBLISHED, Published
 from piratenets.report.report import write_report
@@ -266,7 +266,9 @@ def test_windows_not_trained_yet_are_left_blank(tmp_path):
     run = make(tmp_path, heat(), step=20, **{"training.windows": 2})
     content = written(run)
     assert "in stage 1 of 2 (t in [0, 0.5])" in content
-    assert "<td>t in [0.5, 1]</td><td>not trained yet</td>" in content
+    assert "<td>t in [0.5, 1]</td><td>not trained yet</td><td>not trained yet</td>" in content
+    error = run.evaluate().measured["u"]
+    assert content.count(f'<data value="{error!r}">') == 3  # The whole, the window, up to its end.
     assert "Dotted lines: where the stages begin (t in [0, 0.5]; t in [0.5, 1])." in content
 
 
@@ -392,12 +394,10 @@ def small_fields():
     return Fields((times, places), {"u": prediction}, {"u": reference}, end=0.5)
 
 
-def test_errors_by_time_and_window():
+def test_errors_by_time():
     fields = small_fields()
     np.testing.assert_allclose(error_by_time(fields)["u"], [0.1, np.nan, np.nan], rtol=1e-12)
     np.testing.assert_allclose(largest_by_time(fields)["u"], [0.5, 0.1, np.nan], rtol=1e-12)
-    windows = error_by_window(fields, np.array([0.0, 0.4, 0.8, 1.0]))["u"]
-    np.testing.assert_allclose(windows, [0.1, np.nan, np.nan], rtol=1e-12)
 
 
 def test_fields_are_cut_where_they_are_trained():

@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 
 from piratenets.errors import InputError, StorageError, unknown_name
-from piratenets.problems import allen_cahn
+from piratenets.problems import allen_cahn, cavity, ginzburg_landau, gray_scott, kdv
 from piratenets.problems.problem import (
     Condition,
     Exact,
+    FiniteElements,
     Interval,
     Problem,
     Spectral,
@@ -21,7 +22,10 @@ from piratenets.problems.problem import (
     periodic,
 )
 
-PROBLEMS: dict[str, Problem] = {p.name: p for p in (allen_cahn.problem,)}
+PROBLEMS: dict[str, Problem] = {
+    module.problem.name: module.problem
+    for module in (allen_cahn, kdv, gray_scott, ginzburg_landau, cavity)
+}
 
 
 def find_problem(name: str) -> Problem:
@@ -53,6 +57,7 @@ __all__ = [
     "PROBLEMS",
     "Condition",
     "Exact",
+    "FiniteElements",
     "Interval",
     "Problem",
     "Spectral",

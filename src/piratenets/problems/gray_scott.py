@@ -16,6 +16,8 @@ the exact Fourier coefficients of the initial data; values on a grid of 128^2 po
 their stead would cost 2e-7 in v.
 """
 
+import math
+
 import jax.numpy as jnp
 
 from piratenets.problems.problem import Problem, Spectral, initial, interior, periodic
@@ -44,6 +46,7 @@ def gray_scott(end: float = 1.0) -> Problem:
         unknowns=["u", "v"],
         coefficients={"epsilon1": 0.2, "epsilon2": 0.1, "b1": 40.0, "b2": 100.0,
                       "c1": 1000.0, "c2": 1000.0},
+        ranges={"epsilon1": (0, math.inf), "epsilon2": (0, math.inf)},
         conditions=[interior(residual), initial(start)],
         # Measured error (u, v): 6e-8, 2e-7 to t = 1 in 25 s, 6e-8, 1.5e-7 to t = 2 in 45 s,
         # all of it from the step: the modes alone leave 9e-10, 8e-9.

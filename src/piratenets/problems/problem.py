@@ -11,7 +11,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -135,11 +135,25 @@ class Spectral:
 
 
 @dataclass(frozen=True)
+class FiniteElements:
+    """The lid-driven cavity's reference, with the regularised or the classical lid.
+
+    `grid` equidistant points in each direction are stored.
+    """
+
+    lid: Literal["regularised", "classical"]
+    grid: int = 257
+
+
+@dataclass(frozen=True)
 class Exact:
     """A reference in closed form: `solution(t, x, ...)` returns one value or a tuple."""
 
     solution: Callable[..., Any]
     grid: int = 101
+
+
+ReferenceKind = Spectral | FiniteElements | Exact
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +168,17 @@ class Problem:
     unknowns: Sequence[str]
     conditions: Sequence[Condition]
     coefficients: Mapping[str, float] = field(default_factory=dict[str, float])
-    reference: Spectral | Exact | None = None
+    ranges: Mapping[str, tuple[float, float]] = field(
+        default_factory=dict[str, tuple[float, float]])
+    """Open intervals that coefficients must lie in, where the equation has such limits."""
+    reference: ReferenceKind | None = None
+    literature: ReferenceKind | None = None
+    """What the literature scores this problem against, where that is another problem's solution."""
+    measures: Mapping[str, Callable[[Mapping[str, Any]], Any]] = field(
+        default_factory=dict[str, Callable[[Mapping[str, Any]], Any]])
+    """Quantities to score beside the unknowns, computed from them."""
+    up_to_constant: Sequence[str] = ()
+    """Unknowns that the equations determine up to a constant: compared less their means."""
     terms: tuple[str, ...] = field(init=False)
     """Names of the scalar residuals of all conditions, in order: 'pde', 'initial' ..."""
     derivatives: Mapping[str, frozenset[Index]] = field(init=False)
@@ -243,9 +267,11 @@ class Problem:
         for name, value in (changes or {}).items():
             if name not in self.coefficients:
                 raise unknown_name(f"coefficient of {self.name}", name, self.coefficients)
-            if not math.isfinite(value):
-                raise InputError(f"coefficient {name} = {value}", "it must be finite",
-                                 "Give a number")
+            lower, upper = self.ranges.get(name, (-math.inf, math.inf))
+            if not lower < value < upper:
+                raise InputError(f"coefficient {name} = {value}",
+                                 f"{self.name} needs it between {lower:g} and {upper:g}",
+                                 f"Its usual value is {self.coefficients[name]:g}")
         return {**self.coefficients, **(changes or {})}
 
     def check_points(self, points: np.ndarray, what: str = "points") -> None:

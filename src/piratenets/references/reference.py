@@ -18,17 +18,22 @@ from piratenets.errors import InputError
 from piratenets.files import read_bytes, write_atomically
 from piratenets.problems.problem import (
     Exact,
+    FiniteElements,
     Problem,
     Spectral,
     evaluate_residual,
     prescribed_values,
 )
+from piratenets.references.cavity import cavity_with_error
 from piratenets.references.spectral import spectral_reference
 
 Progress = Callable[[str, float], None]
 """Called with what is being computed and the fraction done."""
 
-FORMAT = 1
+CONTINUATION = (100.0, 400.0, 1000.0, 1600.0, 3200.0)
+"""Reynolds numbers that the cavity's continuation passes, kept as they are found."""
+
+FORMAT = 2
 """Part of a cached reference's key: raised when a solver changes what it computes."""
 
 
@@ -59,6 +64,7 @@ class Reference:
         buffer = io.BytesIO()
         arrays: dict[str, Any] = {**self.coordinates, **self.values,
                                   "error": np.array(list(self.error.values())),
+                                  "error_of": np.array(list(self.error)),
                                   "method": np.array(self.method)}
         np.savez_compressed(buffer, **arrays)
         return buffer.getvalue()
@@ -69,35 +75,80 @@ def from_bytes(problem: Problem, content: bytes) -> Reference:
         errors = archive["error"]
         return Reference({n: archive[n] for n in problem.names},
                          {n: archive[n] for n in problem.unknowns},
-                         {n: float(e) for n, e in zip(problem.unknowns, errors, strict=True)},
+                         {str(n): float(e) for n, e in zip(archive["error_of"], errors,
+                                                           strict=True)},
                          str(archive["method"]))
 
 
 def load_reference(problem: Problem, coefficients: Mapping[str, float],
                    progress: Progress | None = None) -> Reference:
     """The reference of a problem with these coefficients, from the cache or computed now."""
-    path = cache_directory() / f"{problem.name}-{_key(problem, coefficients)}.reference"
-    content = _cached(path)
+    content = _cached(_path(problem, coefficients))
     if content is None:
-        reference = compute_reference(problem, coefficients, progress)
-        content = reference.to_bytes()
-        write_atomically(path, hashlib.sha256(content).digest() + content)
+        content = _compute_and_keep(problem, coefficients, progress).to_bytes()
     return from_bytes(problem, content)
+
+
+def _compute_and_keep(problem: Problem, coefficients: Mapping[str, float],
+                      progress: Progress | None) -> Reference:
+    """Compute a reference, and cache it with whatever else was found on the way."""
+    if isinstance(problem.reference, FiniteElements):
+        found = _cavity(problem.reference, coefficients, progress)
+    else:
+        found = [(coefficients, compute_reference(problem, coefficients, progress))]
+    for changed, reference in found:
+        content = reference.to_bytes()
+        write_atomically(_path(problem, changed), hashlib.sha256(content).digest() + content)
+    return found[-1][1]
 
 
 def compute_reference(problem: Problem, coefficients: Mapping[str, float],
                       progress: Progress | None = None) -> Reference:
     """Compute a reference, whatever the cache holds."""
-    if isinstance(problem.reference, Spectral):
-        coordinates, values, error = spectral_reference(problem, coefficients, progress)
-        s = problem.reference
-        return Reference(coordinates, values, error,
-                         f"Fourier, {2 * s.modes} modes, ETDRK4, {2 * s.steps} steps; error "
-                         f"against {s.modes} modes, {s.steps} steps")
-    if isinstance(problem.reference, Exact):
-        return _exact(problem, problem.reference)
-    raise InputError(f"problem {problem.name!r}", "it has no reference solution",
-                     "Give it one: reference=Spectral(...) or reference=Exact(...)")
+    match problem.reference:
+        case Spectral() as s:
+            coordinates, values, error = spectral_reference(problem, coefficients, progress)
+            return Reference(coordinates, values, error,
+                             f"Fourier, {2 * s.modes} modes, ETDRK4, {2 * s.steps} steps; error "
+                             f"against {s.modes} modes, {s.steps} steps")
+        case FiniteElements() as elements:
+            return _cavity(elements, coefficients, progress)[-1][1]
+        case Exact() as exact:
+            return _exact(problem, exact)
+        case None:
+            raise InputError(f"problem {problem.name!r}", "it has no reference solution",
+                             "Give it one: reference=Spectral(...) or reference=Exact(...)")
+
+
+def _cavity(elements: FiniteElements, coefficients: Mapping[str, float],
+            progress: Progress | None) -> list[tuple[dict[str, float], Reference]]:
+    """The cavity at this Reynolds number, and at those that the continuation passes."""
+    target = coefficients["Re"]
+    ladder = [*(r for r in CONTINUATION if r < target), target]
+    said = [0]
+
+    def report(text: str) -> None:
+        said[0] += 1
+        if progress is not None:
+            # Two meshes, each of which finds every flow once.
+            progress(text, min(said[0] / (2 * len(ladder)), 1.0))
+
+    found: list[tuple[dict[str, float], Reference]] = []
+    for flow, error in cavity_with_error(ladder, elements.lid, grid=elements.grid,
+                                         progress=report):
+        pressure = flow.p.copy()
+        # The exact pressure is unbounded at the ends of the lid: nothing to compare with.
+        pressure[0, -1] = pressure[-1, -1] = np.nan
+        found.append(({**coefficients, "Re": flow.reynolds}, Reference(
+            {"x": flow.x, "y": flow.y}, {"u": flow.u, "v": flow.v, "p": pressure},
+            {name: error[name] for name in ("u", "v", "p", "speed")},
+            f"finite elements, {flow.lid} lid, Re {flow.reynolds:g}; error against a mesh "
+            "coarser by the root of 2")))
+    return found
+
+
+def _path(problem: Problem, coefficients: Mapping[str, float]) -> Path:
+    return cache_directory() / f"{problem.name}-{_key(problem, coefficients)}.reference"
 
 
 def _exact(problem: Problem, exact: Exact) -> Reference:

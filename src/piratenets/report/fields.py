@@ -91,8 +91,11 @@ class Fields:
 
 def scored_fields(problem: Problem, reference: Reference, evaluation: Evaluation,
                   end: float | None) -> Fields:
-    """The fields on the reference's grid."""
-    return _time_first(problem, reference.coordinates, evaluation.prediction, reference.values, end)
+    """The fields on the reference's grid; what is known up to a constant with the reference's."""
+    prediction = dict(evaluation.prediction)
+    for name in problem.up_to_constant:
+        prediction[name] = prediction[name] - np.nanmean(prediction[name] - reference.values[name])
+    return _time_first(problem, reference.coordinates, prediction, reference.values, end)
 
 
 def predicted_fields(problem: Problem, solution: Solution) -> Fields:
@@ -136,24 +139,8 @@ def largest_by_time(fields: Fields) -> dict[str, np.ndarray]:
     return {n: np.array([np.max(e) for e in fields.error(n)]) for n in fields.reference}
 
 
-def error_by_window(fields: Fields, edges: np.ndarray) -> dict[str, list[float]]:
-    """The relative L2 error of each time window; not a number where nothing is trained.
-
-    A time at an edge counts in the later window, whose field is shown there, if it is trained.
-    """
-    if fields.time is None or not fields.reference:
-        return {}
-    trained = np.count_nonzero(edges[:-1] < fields.end * (1 - 1e-12))
-    window = np.searchsorted(edges[1:-1], fields.time.values, side="right")
-    window = np.where(fields.time.values <= fields.end * (1 + 1e-12),
-                      np.minimum(window, trained - 1), window)
-    return {n: [_relative(values[window == k], fields.reference[n][window == k])
-                for k in range(len(edges) - 1)]
-            for n, values in fields.prediction.items()}
-
-
 def _relative(prediction: np.ndarray, reference: np.ndarray) -> float:
-    """|prediction - reference| / |reference| where it is trained; not a number if undefined."""
-    known = np.isfinite(prediction)
+    """|prediction - reference| / |reference| where both are known; not a number if undefined."""
+    known = np.isfinite(prediction - reference)
     size = float(np.linalg.norm(reference[known]))
     return float(np.linalg.norm((prediction - reference)[known])) / size if size else float("nan")

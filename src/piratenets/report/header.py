@@ -107,11 +107,22 @@ def headline(run: Run, scored: Evaluation | None) -> Markup:
         return page.paragraph(missing) if run.state is not None else ""
     cards = "".join(_score(scored, name) for name in scored.relative_l2)
     return (f'<div class="scores">{cards}</div>'
-            + page.paragraph(f"Compared: {page.text(scored.compared)}.", "small"))
+            + page.paragraph(f"Compared: {page.text(scored.compared)}.", "small")
+            + _literature(run))
+
+
+def _literature(run: Run) -> Markup:
+    """The error against what the literature scores this problem with, where that differs."""
+    if not (run.finished and run.directory.summary.exists()):
+        return ""
+    found: dict[str, float] = read_json(run.directory.summary).get("literature_relative_l2", {})
+    errors = ", ".join(f"{page.text(n)} {page.number(e)}" for n, e in found.items())
+    lead = "Against what the literature takes for the reference (another problem’s solution): "
+    return page.paragraph(f"{lead}{errors}.", "small") if errors else ""
 
 
 def _score(scored: Evaluation, name: str) -> Markup:
-    error, own = scored.relative_l2[name], scored.reference_error[name]
+    error, own = scored.relative_l2[name], scored.reference_error.get(name, 0.0)
     measured = scored.measured[name]
     hidden = measured < own
     value = ("≤ " if hidden else "") + page.number(error)

@@ -80,7 +80,8 @@ th{font-weight:600;color:var(--muted)}
 tr.changed td{font-weight:700;color:var(--ink)!important}
 tr.changed small{font-weight:400;display:block}
 .phone{display:none}
-@media screen and (max-width:760px){.phone{display:block}dl{grid-template-columns:1fr 1fr}.score{flex:1 1 auto}
+@media screen and (max-width:760px){
+  .phone{display:block}dl{grid-template-columns:1fr 1fr}.score{flex:1 1 auto}
   body{padding:1.2rem .9rem 3rem}h1{font-size:1.6rem}
   .row{grid-template-columns:1fr}
   .row.swipe{grid-template-columns:none;grid-auto-flow:column;grid-auto-columns:74%;

@@ -15,7 +15,6 @@ from piratenets.report.animation import animation
 from piratenets.report.fields import (
     Fields,
     error_by_time,
-    error_by_window,
     largest_by_time,
     predicted_fields,
     scored_fields,
@@ -28,7 +27,7 @@ from piratenets.report.page import Markup
 from piratenets.report.published import Published, published_points
 from piratenets.report.reproduce import commands, configuration, versions
 from piratenets.report.svg import Picture
-from piratenets.runs.evaluation import Evaluation
+from piratenets.runs.evaluation import Evaluation, errors_between
 from piratenets.runs.run import Run
 from piratenets.training.stages import window_edges
 
@@ -50,7 +49,8 @@ def write_report(run: Run, published: Sequence[Published] | None = None) -> Path
     if fields is not None:
         body += page.section("Solution", *_maps(fields), *_flow(fields, published))
         body += page.section("Slices", *_slices(fields))
-        body += page.section("Where the error is", *_error_by_time(run, fields))
+        body += page.section("Where the error is", *_error_by_time(run, fields),
+                             _stage_errors(run, scored))
     body += page.section("Training", *_training(run))
     body += page.section("Initialisation", _initialisation(run))
     body += page.section("Configuration", configuration(run), versions(run))
@@ -133,24 +133,44 @@ def _error_by_time(run: Run, fields: Fields) -> list[Markup]:
     by_time = error_by_time(fields) if fields.space else {}
     if not by_time or fields.time is None or run.reference is None:
         return []
-    windows = run.config.training.windows
-    edges = window_edges(run.problem, windows)
-    bounds = edges[1:-1].tolist()
+    bounds = window_edges(run.problem, run.config.training.windows)[1:-1].tolist()
     curves = [over_time(fields.time, by_time, f"Relative L2 error at each {TIME}", bounds,
                         level=run.reference.largest_error),
               over_time(fields.time, largest_by_time(fields),
                         f"Largest |prediction − reference| at each {TIME}", bounds)]
-    if windows == 1:
-        return [page.pictures(curves, 2)]
-    by_window = error_by_window(fields, edges)
-    rows = [[page.text(stage.label), *(_trained(errors[k]) for errors in by_window.values())]
-            for k, stage in enumerate(run.trainer.stages)]
-    return [page.pictures(curves, 2), page.table(["window", *by_window], rows),
-            page.paragraph("Relative L2 error within each window.", "small")]
+    return [page.pictures(curves, 2)]
 
 
-def _trained(error: float) -> Markup:
-    return page.number(error) if np.isfinite(error) else "not trained yet"
+def _stage_errors(run: Run, scored: Evaluation | None) -> Markup:
+    """The error of each time window, or of each stage of a curriculum when it ended."""
+    noted = run.facts.get("stages", [])
+    if scored is None:
+        return ""
+    if run.config.training.windows > 1:
+        return _window_errors(run, scored)
+    rows = [[page.text(entry["stage"]), *(page.number(e) for e in entry["relative_l2"].values())]
+            for entry in noted]
+    note = page.paragraph("Relative L2 error at the end of each stage, for its own coefficients.",
+                          "small")
+    return page.table(["stage", *noted[0]["relative_l2"]], rows) + note if noted else ""
+
+
+def _window_errors(run: Run, scored: Evaluation) -> Markup:
+    """Each window's share of the error, and the error from the beginning to its end."""
+    time, reference = run.problem.time, run.reference
+    assert time is not None and reference is not None and run.state is not None
+    rows: list[list[Markup]] = []
+    names = list(scored.measured)
+    for k, stage in enumerate(run.trainer.stages):
+        row = [page.text(stage.label), *["not trained yet"] * (2 * len(names))]
+        if k <= int(run.state.stage):
+            low, high = float(stage.lower[time]), float(stage.upper[time])
+            own, so_far = (errors_between(run.problem, reference, scored.prediction, first, high)
+                           for first in (low, float(run.problem.lower[time])))
+            row[1:] = [page.number(e[n]) for n in names for e in (own, so_far)]
+        rows.append(row)
+    head = [title for n in names for title in (f"{n}, in it", f"{n}, up to its end")]
+    return page.table(["window", *head], rows) + page.paragraph("Relative L2 errors.", "small")
 
 
 def _training(run: Run) -> list[Markup]:

@@ -17,7 +17,7 @@ Field = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Relative L2 errors by unknown, and what exactly was compared."""
+    """Relative L2 errors by unknown (and other quantities), and what exactly was compared."""
 
     relative_l2: dict[str, float]
     """|prediction - reference| / |reference| over the grid; never below the reference's error."""
@@ -33,20 +33,54 @@ def relative_l2(prediction: np.ndarray, reference: np.ndarray) -> float:
     return float(np.linalg.norm(prediction - reference) / np.linalg.norm(reference))
 
 
+def errors(problem: Problem, prediction: np.ndarray, reference: np.ndarray) -> dict[str, float]:
+    """The relative error of every unknown and measure, from tables with a column an unknown.
+
+    Points where the reference is not a number (a singular corner) are left out; unknowns that
+    are determined up to a constant are compared less their means.
+    """
+    predicted, exact = _quantities(problem, prediction), _quantities(problem, reference)
+    result: dict[str, float] = {}
+    for name, values in exact.items():
+        known = np.isfinite(values)
+        a, b = predicted[name][known], values[known]
+        if name in problem.up_to_constant:
+            a, b = a - a.mean(), b - b.mean()
+        result[name] = relative_l2(a, b)
+    return result
+
+
+def _quantities(problem: Problem, table: np.ndarray) -> dict[str, np.ndarray]:
+    """The unknowns by name, and what the problem measures beside them."""
+    unknowns = {name: table[:, k] for k, name in enumerate(problem.unknowns)}
+    extra = {name: np.asarray(of(unknowns)) for name, of in problem.measures.items()}
+    return {**unknowns, **extra}
+
+
 def evaluate(problem: Problem, reference: Reference, field: Field, end: float | None) -> Evaluation:
     """Compare on the reference's whole grid, up to the time `end` that is trained."""
     points, table = reference.points(), reference.table()
     rows = trained_rows(problem, points, end)
     prediction = np.full(table.shape, np.nan)
     prediction[rows] = field(points[rows])
-    measured = {name: relative_l2(prediction[rows, k], table[rows, k])
-                for k, name in enumerate(problem.unknowns)}
+    measured = errors(problem, prediction[rows], table[rows])
     shape = next(iter(reference.values.values())).shape
     return Evaluation(
         relative_l2={n: max(e, reference.error[n]) for n, e in measured.items()},
         measured=measured, reference_error=reference.error,
         compared=_description(problem, reference, end),
         prediction={n: prediction[:, k].reshape(shape) for k, n in enumerate(problem.unknowns)})
+
+
+def errors_between(problem: Problem, reference: Reference, prediction: dict[str, np.ndarray],
+                   first: float, last: float) -> dict[str, float]:
+    """The errors over part of the times of an evaluated prediction."""
+    assert problem.time is not None
+    table = np.stack([prediction[n].ravel() for n in problem.unknowns], axis=1)
+    times = reference.points()[:, problem.time]
+    slack = 1e-9 * (last - first)
+    rows = (times >= first - slack) & (times <= last + slack)
+    return errors(problem, table[rows], reference.table()[rows])
 
 
 def trained_rows(problem: Problem, points: np.ndarray, end: float | None) -> np.ndarray:
@@ -60,7 +94,9 @@ def _description(problem: Problem, reference: Reference, end: float | None) -> s
     sizes = [f"{name}: {len(axis)} points in [{axis[0]:g}, {axis[-1]:g}]"
              for name, axis in reference.coordinates.items()]
     until = f", up to t = {end:g}" if problem.time is not None and end is not None else ""
-    return (f"|prediction - reference|_2 / |reference|_2 of each of {', '.join(problem.unknowns)} "
+    less = f" ({', '.join(problem.up_to_constant)} less its mean)" if problem.up_to_constant else ""
+    what = ", ".join([*problem.unknowns, *problem.measures])
+    return (f"|prediction - reference|_2 / |reference|_2 of each of {what}{less} "
             f"over the grid {'; '.join(sizes)}{until}; reference: {reference.method}")
 
 
@@ -74,6 +110,4 @@ class ErrorFollower:
 
     def __call__(self, solution: Any) -> dict[str, float]:
         rows = trained_rows(self.problem, self.points, solution.end)
-        predicted = solution(self.points[rows])
-        return {name: relative_l2(predicted[:, k], self.table[rows, k])
-                for k, name in enumerate(self.problem.unknowns)}
+        return errors(self.problem, solution(self.points[rows]), self.table[rows])

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -25,7 +24,7 @@ from piratenets.problems.unknown import parse_derivative
 from piratenets.references.reference import Reference, load_reference
 from piratenets.runs import checkpoints
 from piratenets.runs.directory import RunDirectory, circumstances, write_json
-from piratenets.runs.evaluation import ErrorFollower, Evaluation, evaluate
+from piratenets.runs.evaluation import ErrorFollower, Evaluation, errors_between, evaluate
 from piratenets.training.solution import Solution
 from piratenets.training.state import TrainingState
 from piratenets.training.trainer import Progress, Trainer
@@ -52,8 +51,9 @@ class Run:
         self.directory, self.config, self.problem = directory, config, problem
         self.trainer = Trainer(problem, config)
         self.state: TrainingState | None = None
-        self.facts: checkpoints.Facts = {"seconds": 0.0, "fits": []}
+        self.facts: checkpoints.Facts = {"seconds": 0.0, "fits": [], "stages": []}
         self._saved_at = -math.inf
+        self._references: dict[Any, Reference] = {}
 
     @classmethod
     def create(cls, path: Path, config: Config, problem: Problem | None = None) -> Run:
@@ -95,24 +95,28 @@ class Run:
     def finished(self) -> bool:
         return self.state is not None and self.trainer.finished(self.state)
 
-    @cached_property
+    @property
     def reference(self) -> Reference | None:
-        return self._load_reference(None)
+        """What the run is scored against: the reference of its last stage's coefficients."""
+        return self.reference_of(len(self.trainer.stages) - 1)
 
-    def _load_reference(self, observe: Observer | None) -> Reference | None:
+    def reference_of(self, stage: int, observe: Observer | None = None) -> Reference | None:
+        """The reference of a stage's coefficients (a curriculum changes them)."""
         if self.problem.reference is None:
             return None
-        last = self.trainer.stages[-1].coefficients
-        progress = None if observe is None else \
-            lambda phase, fraction: observe(Report(phase, fraction))
-        return load_reference(self.problem, last, progress)
+        coefficients = self.trainer.stages[stage].coefficients
+        key = tuple(coefficients.items())
+        if key not in self._references:
+            self._references[key] = load_reference(self.problem, coefficients, _progress(observe))
+        return self._references[key]
 
     def train(self, observe: Observer | None = None) -> Run:
         """Train to the end from wherever the run stands; a finished run is left as it is."""
         observe = observe or (lambda report: None)
         with self.directory.locked():
             if not self.finished:
-                self.reference = self._load_reference(observe)
+                for stage in reversed(range(len(self.trainer.stages))):
+                    self.reference_of(stage, observe)
                 observe(Report("compiling", 0.0))
                 state = self.trainer.start() if self.state is None else self.state
                 self.directory.cut_metrics(self.step)
@@ -130,8 +134,7 @@ class Run:
             self.write_summary()
 
     def _train_from(self, state: TrainingState, observe: Observer) -> None:
-        follow = None if self.reference is None else \
-            ErrorFollower(self.problem, self.reference, self.config.record.error_points)
+        followers: dict[int, ErrorFollower] = {}
         began, before = time.perf_counter(), float(self.facts["seconds"])
         error: dict[str, float] = {}
         with _interruptible() as asked_to_stop:
@@ -139,8 +142,9 @@ class Run:
                 self.state = progress.state
                 self.facts["seconds"] = before + time.perf_counter() - began
                 if progress.recorded:
-                    error = follow(self.solution()) if follow else {}
+                    error = self._followed_error(followers, int(progress.state.stage))
                     self.directory.append_metrics(self._line(progress, error))
+                self._note_stage_error(progress)
                 if self._save_is_due() or progress.done or asked_to_stop():
                     self.save()
                 losses = {k: float(v) for k, v in progress.snapshot.losses.items()}
@@ -150,6 +154,27 @@ class Run:
                     raise Interrupted(f"run {self.directory.path}",
                                       f"stopped at step {progress.step}, which is saved",
                                       f"Go on with: piratenets resume {self.directory.path}")
+
+    def _followed_error(self, followers: dict[int, ErrorFollower], stage: int) -> dict[str, float]:
+        """The error on a sample of the points of the stage's own reference."""
+        reference = self.reference_of(stage)
+        if reference is None:
+            return {}
+        if stage not in followers:
+            followers[stage] = ErrorFollower(self.problem, reference,
+                                             self.config.record.error_points)
+        return followers[stage](self.solution())
+
+    def _note_stage_error(self, progress: Progress) -> None:
+        """At the end of a curriculum's stage: its error, which later training overwrites."""
+        stage = int(progress.state.stage)
+        ended = int(progress.state.step) == self.trainer.stages[stage].steps
+        reference = self.reference_of(stage)
+        if self.config.curriculum.values and ended and reference is not None:
+            solution = self.solution()
+            scored = evaluate(self.problem, reference, solution, solution.end)
+            self.facts["stages"].append({"stage": self.trainer.stages[stage].label,
+                                         "relative_l2": scored.relative_l2})
 
     def _guarded(self, steps: Iterator[Progress]) -> Iterator[Progress]:
         """The training's progress; if it diverges, the last good state is saved first."""
@@ -236,6 +261,31 @@ class Run:
         solution = self.solution()
         return evaluate(self.problem, self.reference, solution, solution.end)
 
+    def evaluate_literature(self) -> dict[str, float]:
+        """The errors against what the literature takes for the reference, where that differs."""
+        if self.problem.literature is None:
+            return {}
+        other = replace(self.problem, reference=self.problem.literature)
+        reference = load_reference(other, self.trainer.stages[-1].coefficients)
+        solution = self.solution()
+        return evaluate(other, reference, solution, solution.end).relative_l2
+
+    def _stage_errors(self, scored: Evaluation) -> list[dict[str, Any]]:
+        """The error of each stage: a curriculum's as noted when it ended; a window's over its
+        own times, and over all times up to its end."""
+        time, reference = self.problem.time, self.reference
+        if self.config.training.windows == 1 or time is None or reference is None:
+            return self.facts["stages"]
+        first = float(self.problem.lower[time])
+        trained = self.trainer.stages[: int(self.state.stage) + 1] if self.state else []
+
+        def between(a: float, b: float) -> dict[str, float]:
+            return errors_between(self.problem, reference, scored.prediction, a, b)
+
+        return [{"stage": s.label,
+                 "relative_l2": between(float(s.lower[time]), float(s.upper[time])),
+                 "cumulative": between(first, float(s.upper[time]))} for s in trained]
+
     def write_summary(self) -> dict[str, Any]:
         """summary.json: what the run came to."""
         scored = self.evaluate() if self.reference is not None else None
@@ -250,9 +300,17 @@ class Run:
             "steps": self.step, "wall_seconds": round(float(self.facts["seconds"]), 3),
             "finished": self.finished, "commit": facts["commit"], "machine": facts["machine"],
             "initialisation": self.facts["fits"],
+            "stages": self._stage_errors(scored) if scored else [],
+            "literature_relative_l2": self.evaluate_literature() if self.finished else {},
         }
         write_json(self.directory.summary, summary)
         return summary
+
+
+def _progress(observe: Observer | None) -> Callable[[str, float], None] | None:
+    if observe is None:
+        return None
+    return lambda phase, fraction: observe(Report(phase, fraction))
 
 
 def _differences(old: Any, new: Any, prefix: str = "") -> Iterator[str]:

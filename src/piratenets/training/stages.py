@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from piratenets.config import Config
+from piratenets.config import Config, CurriculumConfig
 from piratenets.errors import InputError, unknown_name
 from piratenets.problems.problem import Problem
 
@@ -27,15 +27,30 @@ def stages(problem: Problem, config: Config) -> list[Stage]:
     coefficients = problem.coefficients_with(config.coefficients)
     curriculum, windows = config.curriculum, config.training.windows
     if curriculum.values:
-        if curriculum.coefficient not in coefficients:
-            raise unknown_name("curriculum.coefficient", curriculum.coefficient, coefficients)
-        return [Stage(problem.lower, problem.upper, {**coefficients, curriculum.coefficient: value},
-                      steps, f"{curriculum.coefficient} = {value:g}")
-                for value, steps in zip(curriculum.values, curriculum.steps, strict=True)]
+        return _curriculum(problem, curriculum, coefficients)
     if windows == 1:
         return [Stage(problem.lower, problem.upper, coefficients, config.training.steps, "")]
     _check_windows(problem, windows)
     return [_window(problem, config, coefficients, k) for k in range(windows)]
+
+
+def _curriculum(problem: Problem, curriculum: CurriculumConfig, coefficients: dict[str, float]
+                ) -> list[Stage]:
+    """The rungs before the coefficient's own value, then that value."""
+    name = curriculum.coefficient
+    if name not in coefficients:
+        raise unknown_name("curriculum.coefficient", name, coefficients)
+    target = coefficients[name]
+    falling = curriculum.values[-1] < curriculum.values[0]
+    before = [v > target if falling else v < target for v in curriculum.values]
+    count = sum(before)
+    if before != [True] * count + [False] * (len(before) - count):
+        raise InputError(f"curriculum.values = {curriculum.values}",
+                         "they neither rise nor fall throughout", "Sort them")
+    values = [*curriculum.values[:count], target]
+    steps = [*curriculum.steps[:count], curriculum.steps[min(count, len(curriculum.steps) - 1)]]
+    return [Stage(problem.lower, problem.upper, problem.coefficients_with({**coefficients, name: v}),
+                  n, f"{name} = {v:g}") for v, n in zip(values, steps, strict=True)]
 
 
 def _check_windows(problem: Problem, windows: int) -> None:
