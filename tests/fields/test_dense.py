@@ -1,3 +1,4 @@
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,13 +11,14 @@ FLOAT64 = jnp.dtype("float64")
 
 
 def dense(inputs, outputs, *, seed=0, dtype=FLOAT64, config=None, **choices):
-    return Dense(inputs, outputs, config or NetworkConfig(), jax.random.key(seed), dtype,
-                 **choices)
+    return eqx.filter_jit(Dense)(inputs, outputs, config or NetworkConfig(), jax.random.key(seed),
+                                 dtype, **choices)
 
 
 def test_affine_map_with_factorized_weights():
     """y = x V diag(g) + b: the gain belongs to the output."""
     layer = dense(2, 3)
+    # In the order weight, gain, bias.
     layer = jax.tree.unflatten(jax.tree.structure(layer), [
         jnp.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), jnp.array([1.0, 10.0, 100.0]),
         jnp.array([0.5, 0.25, 0.125])])
@@ -38,10 +40,10 @@ def test_without_bias():
 
 
 def test_the_factorization_does_not_change_the_initial_function():
-    factorized, plain = dense(5, 7), dense(5, 7, factorized=False)
+    factorized, plain = dense(2, 3), dense(2, 3, factorized=False)
     np.testing.assert_allclose(factorized.weight * factorized.gain[None, :], plain.weight,
                                rtol=1e-14)
-    x = jnp.linspace(-1.0, 1.0, 5)
+    x = jnp.array([-1.0, 0.5])
     np.testing.assert_allclose(factorized(x), plain(x), rtol=0, atol=1e-14)
     assert float(jnp.abs(factorized.weight - plain.weight).min()) > 1e-3
 
@@ -56,8 +58,8 @@ def test_glorot_variance_and_zero_bias():
     np.testing.assert_array_equal(layer.bias, np.zeros(outputs))
 
 
-@pytest.mark.parametrize(("mean", "std"), [(1.0, 0.1), (0.5, 0.2)])
-def test_gains_are_log_normal(mean, std):
+def test_gains_are_log_normal():
+    mean, std = 0.5, 0.2
     config = NetworkConfig(factorization_mean=mean, factorization_std=std)
     log_gain = np.log(np.asarray(dense(1, 20_000, config=config).gain))
     assert log_gain.mean() == pytest.approx(mean, abs=0.005)
@@ -68,10 +70,11 @@ def test_gains_are_log_normal(mean, std):
 
 def test_the_configuration_chooses():
     assert dense(2, 3, config=NetworkConfig(factorization=False)).gain is None
-    assert dense(2, 3, config=NetworkConfig(factorization=True)).gain is not None
+    assert dense(2, 3).gain.shape == (3,)
 
 
 def test_precision():
-    layer = dense(2, 3, dtype=jnp.dtype("float32"))
-    assert {x.dtype for x in jax.tree.leaves(layer)} == {jnp.dtype("float32")}
-    assert layer(jnp.ones(2, jnp.float32)).dtype == jnp.float32
+    single = jnp.dtype("float32")
+    layer = dense(2, 3, dtype=single)
+    assert {x.dtype for x in jax.tree.leaves(layer)} == {single}
+    assert jax.eval_shape(layer, jax.ShapeDtypeStruct((2,), single)).dtype == single

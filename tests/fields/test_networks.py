@@ -24,8 +24,8 @@ KINDS = ("pirate", "modified-mlp", "mlp", "resnet")
 
 def with_biases(net):
     """The network with all zeros (the initial biases) replaced, so that they count."""
-    return jax.tree.map(lambda x: x + 0.1 * jnp.arange(x.size).reshape(x.shape)
-                        if x.ndim == 1 else x, net)
+    return jax.tree.map(lambda x: jnp.asarray(x + 0.1 * np.arange(x.size)) if x.ndim == 1 else x,
+                        net)
 
 
 def apply(dense, x):
@@ -62,19 +62,19 @@ def test_pirate_net_with_alpha_zero_is_linear_in_its_embedding(kind):
     np.testing.assert_array_equal(net(POINT), net.head(net.embedding(POINT)))
 
 
-@pytest.mark.parametrize(("activation", "gates", "alpha", "width"), [
-    ("tanh", True, 0.3, 4), ("swish", True, 1.0, 4), ("gelu", False, 0.7, 4), ("sine", True, 0.6, 6),
+@pytest.mark.parametrize(("activation", "gates", "alpha", "size"), [
+    ("tanh", True, 0.3, 4), ("swish", True, 1.0, 4), ("gelu", False, 0.7, 4),
+    ("sine", True, 0.6, 6),
 ])
-def test_pirate_net_by_hand(activation, gates, alpha, width):
-    config = network_config("pirate", layers=6, width=width, activation=activation, gates=gates,
+def test_pirate_net_by_hand(activation, gates, alpha, size):
+    config = network_config("pirate", layers=6, size=size, activation=activation, gates=gates,
                             alpha=alpha)
     net, act = with_biases(network(config, outputs=2)), ACTIVATIONS[activation]
-    # Biases were changed with everything of one dimension; alpha is a scalar and was not.
     assert [float(b.alpha) for b in net.blocks] == [alpha, alpha]
     x = embedded(net)
     if gates:
         u, v = act(apply(net.gates.first, x)), act(apply(net.gates.second, x))
-    assert (net.projection is None) == (width == 4)
+    assert (net.projection is None) == (size == 4)
     if net.projection is not None:
         x = apply(net.projection, x)
     for block in net.blocks:
@@ -89,7 +89,7 @@ def test_pirate_net_by_hand(activation, gates, alpha, width):
 
 
 def test_modified_mlp_by_hand():
-    net = with_biases(network(network_config("modified-mlp", layers=2, width=5), outputs=2))
+    net = with_biases(network(network_config("modified-mlp", layers=2), outputs=2))
     x = embedded(net)
     u, v = np.tanh(apply(net.gates.first, x)), np.tanh(apply(net.gates.second, x))
     for layer in net.layers:
@@ -99,7 +99,7 @@ def test_modified_mlp_by_hand():
 
 
 def test_mlp_by_hand():
-    net = with_biases(network(network_config("mlp", layers=2, width=5, activation="swish")))
+    net = with_biases(network(network_config("mlp", layers=2, activation="swish")))
     x = embedded(net)
     for layer in net.layers:
         x = ACTIVATIONS["swish"](apply(layer, x))
@@ -109,7 +109,7 @@ def test_mlp_by_hand():
 
 def test_resnet_by_hand():
     """x + h, a plain skip connection, without gates and without alpha."""
-    net = with_biases(network(network_config("resnet", layers=6, width=5)))
+    net = with_biases(network(network_config("resnet", layers=6, size=6)))
     x = apply(net.projection, embedded(net))
     for block in net.blocks:
         h = x
@@ -149,24 +149,24 @@ def test_blocks_have_three_layers(kind):
 
 # Parameters -----------------------------------------------------------------------------------
 
-DENSE = 8 * 8 + 8 + 8
-"""Parameters of a factorized layer of width 8: V, g and b."""
+DENSE = 4 * 4 + 4 + 4
+"""Parameters of a factorized layer of width 4: V, g and b."""
 
 
 @pytest.mark.parametrize(("kind", "fitted", "fields", "count"), [
-    ("pirate", True, {}, 2 * DENSE + 2 * (3 * DENSE + 1) + 8),
-    ("pirate", False, {}, 2 * DENSE + 2 * (3 * DENSE + 1) + 8 + 1 + 1),
-    ("pirate", True, {"gates": False}, 2 * (3 * DENSE + 1) + 8),
-    ("pirate", True, {"train_alpha": False}, 2 * DENSE + 6 * DENSE + 8),
-    ("pirate", True, {"factorization": False}, 2 * 72 + 2 * (3 * 72 + 1) + 8),
+    ("pirate", True, {}, 2 * DENSE + 2 * (3 * DENSE + 1) + 4),
+    ("pirate", False, {}, 2 * DENSE + 2 * (3 * DENSE + 1) + 4 + 1 + 1),
+    ("pirate", True, {"gates": False}, 2 * (3 * DENSE + 1) + 4),
+    ("pirate", True, {"train_alpha": False}, 2 * DENSE + 6 * DENSE + 4),
+    ("pirate", True, {"factorization": False}, 2 * 20 + 2 * (3 * 20 + 1) + 4),
     # An embedding of 6 features is projected to the width; the gates see it as it is.
-    ("pirate", True, {"size": 6}, 3 * (6 * 8 + 16) + 2 * (3 * DENSE + 1) + 8),
-    ("modified-mlp", True, {}, 2 * DENSE + 6 * DENSE + 8),
-    ("mlp", True, {"size": 6}, (6 * 8 + 16) + 5 * DENSE + 8),
-    ("resnet", True, {}, 6 * DENSE + 8),
+    ("pirate", True, {"size": 6}, 3 * (6 * 4 + 8) + 2 * (3 * DENSE + 1) + 4),
+    ("modified-mlp", True, {}, 2 * DENSE + 6 * DENSE + 4),
+    ("mlp", True, {"size": 6}, (6 * 4 + 8) + 5 * DENSE + 4),
+    ("resnet", True, {}, 6 * DENSE + 4),
 ])
 def test_parameter_counts(kind, fitted, fields, count):
-    config = network_config(kind, layers=6, width=8, **{"size": 8, **fields})
+    config = network_config(kind, layers=6, **fields)
     assert parameter_count(network(config, fitted=fitted), config) == count
 
 
@@ -210,6 +210,9 @@ def test_a_head_to_be_fitted_is_plain_and_without_bias(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_precision(kind):
-    net = network(network_config(kind, size=6), dtype="float32")
-    assert {x.dtype for x in jax.tree.leaves(net)} == {jnp.dtype("float32")}
-    assert net(POINT.astype(jnp.float32)).dtype == jnp.float32
+    def evaluated(point):
+        net = network(network_config(kind, size=6, alpha=0.5), dtype="float32")
+        return jax.tree.leaves(net), net(point)
+
+    leaves, value = jax.eval_shape(evaluated, jax.ShapeDtypeStruct((2,), "float32"))
+    assert {x.dtype for x in [*leaves, value]} == {jnp.dtype("float32")}

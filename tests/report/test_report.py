@@ -47,14 +47,15 @@ def heat(name="heat", exact=True, residual=heat_residual):
     return Problem(
         name, {"t": (0.0, 1.0), "x": periodic(-1.0, 1.0)}, ["u"],
         [interior(residual), initial(lambda x: jnp.sin(jnp.pi * x))], {"k": K},
-        Exact(lambda t, x: np.exp(-K * np.pi**2 * t) * np.sin(np.pi * x), 21) if exact else None)
+        reference=Exact(lambda t, x: np.exp(-K * np.pi**2 * t) * np.sin(np.pi * x), 21)
+        if exact else None)
 
 
 def heat_in_the_plane():
     return Problem(
         "plane", {"t": (0.0, 1.0), "x": periodic(-1.0, 1.0), "y": periodic(-1.0, 1.0)}, ["u"],
         [interior(lambda u, c: u.t - K * (u.xx + u.yy)), initial(lambda x, y: jnp.sin(jnp.pi * x))],
-        {}, Exact(lambda t, x, y: np.exp(-K * np.pi**2 * t) * np.sin(np.pi * x), 9))
+        reference=Exact(lambda t, x, y: np.exp(-K * np.pi**2 * t) * np.sin(np.pi * x), 9))
 
 
 def shear_flow():
@@ -62,7 +63,7 @@ def shear_flow():
         "shear", {"x": (0.0, 1.0), "y": (0.0, 1.0)}, ["u", "v"],
         [interior(lambda s, c: {"u": s.u.xx + s.u.yy, "v": s.u.x + s.v.y}),
          boundary(lambda s, c, p: s.u - p.y, {"y": 0.0}, {"y": 1.0})], {"Re": 100.0},
-        Exact(lambda x, y: (y, 0.1 * x), 15))
+        reference=Exact(lambda x, y: (y, 0.1 * x), 15))
 
 
 def line_of_metrics(step, blocks=2, **more):

@@ -248,11 +248,11 @@ class Problem:
 
     @property
     def lower(self) -> np.ndarray:
-        return np.array([i.lower for i in self.intervals.values()])
+        return np.array([i.lower for i in self.intervals.values()], dtype=float)
 
     @property
     def upper(self) -> np.ndarray:
-        return np.array([i.upper for i in self.intervals.values()])
+        return np.array([i.upper for i in self.intervals.values()], dtype=float)
 
     @property
     def initial(self) -> Condition | None:
