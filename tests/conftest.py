@@ -16,3 +16,11 @@ def _own_cache(tmp_path_factory):
         if "PIRATENETS_CACHE" not in os.environ:
             patch.setenv("PIRATENETS_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(scope="module")
+def quick_compilation():
+    """For modules whose time is compilation: small programs, hardly optimised."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)

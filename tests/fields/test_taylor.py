@@ -12,9 +12,9 @@ from piratenets.fields.taylor import derivatives, downward_closure
 
 from ..common import network, network_config
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 ORDER = 4
-# Compiling is most of the time these tests take.
-UNOPTIMISED = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 
 
 def indices(dimensions, order=ORDER):
@@ -309,7 +309,7 @@ def along_from_table(table):
 def test_networks_agree_with_nested_differentiation(name, no_fallback):
     net, point = network(NETWORKS[name], seed=1), jnp.array([0.3, -0.4])
     table = derivatives(net, point, indices(2))
-    nested = np.asarray(jax.jit(nested_along, compiler_options=UNOPTIMISED)(net, point))
+    nested = np.asarray(jax.jit(nested_along)(net, point))
     scale = np.maximum(1.0, np.abs(nested).max(axis=0))
     assert (np.abs(nested).max(axis=0) > 1e-3).all()
     np.testing.assert_allclose(along_from_table(table) / scale, nested / scale, rtol=0, atol=1e-10)
@@ -354,10 +354,10 @@ def test_parameter_gradients_equal_those_of_nested_reverse_mode(name):
             g = jax.grad(g)
         return jnp.stack(orders)
 
-    expected = jax.jit(jax.jacrev(nested), compiler_options=UNOPTIMISED)(PARAMETERS)
+    expected = jax.jit(jax.jacrev(nested))(PARAMETERS)
     assert np.abs(np.asarray(expected)).min(axis=0).max() > 1e-4
     for mode in (jax.jacrev, jax.jacfwd):
-        got = jax.jit(mode(from_pass), compiler_options=UNOPTIMISED)(PARAMETERS)
+        got = jax.jit(mode(from_pass))(PARAMETERS)
         np.testing.assert_allclose(got, expected, rtol=1e-10, atol=1e-10)
 
 
@@ -376,7 +376,7 @@ def test_network_parameter_gradient_equals_that_of_nested_reverse_mode():
         u_x = jax.grad(u, 1)
         return (jax.grad(u)(t, x) + u(t, x) * u_x(t, x) + jax.grad(u_x, 1)(t, x)) ** 2
 
-    got, expected = (jax.jit(jax.grad(f), compiler_options=UNOPTIMISED)(net)
+    got, expected = (jax.jit(jax.grad(f))(net)
                      for f in (from_pass, nested))
     largest = max(float(jnp.abs(g).max()) for g in jax.tree.leaves(expected))
     assert largest > 1.0

@@ -19,12 +19,20 @@ from piratenets import Exact, Problem, boundary, initial, interior, periodic
 from piratenets.cli.main import parse
 from piratenets.config import changed
 from piratenets.presets import preset
+from piratenets.references.reference import Reference
 from piratenets.report import header, page, reproduce
-from piratenets.report.fields import Axis, Fields, error_by_time, largest_by_time
+from piratenets.report.fields import (
+    Axis,
+    Fields,
+    error_by_time,
+    largest_by_time,
+    scored_fields,
+)
 from piratenets.report.history import History, constant
 from piratenets.report.published import PUBLISHED, Published
 from piratenets.report.report import write_report
 from piratenets.report.svg import decimal, power_of_ten, with_palette
+from piratenets.runs.evaluation import Evaluation
 from piratenets.runs.run import Run
 
 TINY = {
@@ -76,8 +84,8 @@ def line_of_metrics(step, blocks=2, **more):
 def at_step(run, step, lines=4):
     """The run as if it had been trained to a step (nothing is compiled)."""
     run.state = eqx.tree_at(lambda s: s.step, run.trainer.start(), jnp.asarray(step, jnp.int32))
-    run.facts = {"seconds": 754.2, "fits": [{"residual": 1.25e-3, "rank": 7, "features": 8,
-                                             "points": 32}]}
+    fit = {"residual": 1.25e-3, "rank": 7, "features": 8, "points": 32}
+    run.facts = {"seconds": 754.2, "stages": [], "fits": [fit]}
     for k in range(1, lines + 1):
         run.directory.append_metrics(line_of_metrics(10 * k, 2))
     return run
@@ -200,14 +208,12 @@ def test_the_same_run_gives_the_same_page(finished):
 
 def test_a_smoke_run_says_that_it_is_one(finished, tmp_path):
     assert header.SMOKE.replace("'", "&#x27;") in finished[1]
-    other = written(make(tmp_path, heat(exact=False), preset="laptop"))
-    assert "smoke test" not in other
-    assert "not finished" not in other
+    assert header.notices(make(tmp_path, heat(), preset="laptop")) == []
 
 
 def test_an_unfinished_run_says_how_far_it_is(tmp_path):
-    content = written(make(tmp_path, heat(exact=False), step=20, lines=2))
-    assert "This run is not finished: 20 of 40 steps are done." in content
+    notices = header.notices(make(tmp_path, heat(), step=20))
+    assert notices[0] == "This run is not finished: 20 of 40 steps are done."
 
 
 def test_a_run_without_a_checkpoint_has_a_page(tmp_path):
@@ -229,6 +235,8 @@ def test_a_single_line_of_metrics_is_drawn(tmp_path):
     content = written(make(tmp_path, heat(exact=False), step=10, lines=1))
     assert "Losses by term over steps" in content
     assert "Causal weights by time chunk over steps" in content
+    assert "The weights of the terms never changed: pde 1, initial 11." in content
+    assert "Weights of the terms over steps" not in content
 
 
 def test_without_a_reference_the_prediction_is_shown_alone(tmp_path):
@@ -254,15 +262,6 @@ def test_metrics_that_are_not_finite_are_drawn(tmp_path):
     assert "Losses by term over steps" in written(run)
 
 
-def test_weights_that_never_change_are_told_in_a_sentence(tmp_path):
-    run = make(tmp_path, heat(exact=False), lines=0)
-    for step in (10, 20):
-        run.directory.append_metrics(line_of_metrics(step, weights={"pde": 1.0, "initial": 100.0}))
-    content = written(run)
-    assert "The weights of the terms never changed: pde 1, initial 100." in content
-    assert "Weights of the terms over steps" not in content
-
-
 def test_windows_not_trained_yet_are_left_blank(tmp_path):
     run = make(tmp_path, heat(), step=20, **{"training.windows": 2})
     content = written(run)
@@ -271,6 +270,40 @@ def test_windows_not_trained_yet_are_left_blank(tmp_path):
     error = run.evaluate().measured["u"]
     assert content.count(f'<data value="{error!r}">') == 3  # The whole, the window, up to its end.
     assert "Dotted lines: where the stages begin (t in [0, 0.5]; t in [0.5, 1])." in content
+
+
+def test_the_stages_of_a_curriculum_keep_their_errors(tmp_path):
+    run = make(tmp_path, heat(), lines=0, **{
+        "curriculum.coefficient": "k", "curriculum.values": (0.2, 0.1),
+        "curriculum.steps": (10, 30)})
+    run.facts["stages"] = [{"stage": "k = 0.2", "relative_l2": {"u": 0.25}}]
+    content = written(run)
+    assert "in stage 1 of 2 (k = 0.2); any reference is for k = 0.1." in content
+    assert '<td>k = 0.2</td><td><data value="0.25">0.25</data></td>' in content
+
+
+def test_the_error_the_literature_would_state_is_told(finished):
+    run, _ = finished
+    before = run.directory.summary.read_text()
+    summary = {**json.loads(before), "literature_relative_l2": {"speed": 0.0421}}
+    run.directory.summary.write_text(json.dumps(summary))
+    told = header.headline(run, run.evaluate())
+    run.directory.summary.write_text(before)
+    assert 'speed <data value="0.0421">0.0421</data>.' in told
+    assert "literature" not in header.headline(run, run.evaluate())
+
+
+def test_what_is_known_up_to_a_constant_is_drawn_at_the_references_level():
+    problem = replace(shear_flow(), up_to_constant=["v"])
+    x = np.linspace(0.0, 1.0, 3)
+    values = np.arange(9.0).reshape(3, 3)
+    corner = values.copy()
+    corner[0, 2] = np.nan
+    reference = Reference({"x": x, "y": x}, {"u": values, "v": corner}, {"u": 0.0, "v": 0.0}, "")
+    scored = Evaluation({}, {}, {}, "", {"u": values + 1, "v": values + 7})
+    fields = scored_fields(problem, reference, scored, None)
+    np.testing.assert_array_equal(fields.error("u"), np.ones((3, 3)))
+    np.testing.assert_allclose(fields.error("v"), corner - corner, atol=1e-14)
 
 
 def test_all_text_is_escaped(tmp_path):

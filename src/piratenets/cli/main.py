@@ -153,11 +153,9 @@ def _train(start: Callable[[Any], Run], out: Path) -> None:
 
 def _show_summary(run: Run) -> None:
     summary = read_json(run.directory.summary)
-    table = Table("unknown", "relative L2 error", "reference's own error")
-    for name, error in summary["relative_l2"].items():
-        table.add_row(name, f"{error:.3e}", f"{summary['reference_error']:.1e}")
-    if summary["relative_l2"]:
-        console.print(table)
+    if run.reference is not None:
+        _show_errors(summary["relative_l2"], run.reference.error, summary["literature_relative_l2"])
+        _show_stages(summary["stages"])
     if summary["preset"] == "smoke":
         console.print("This was a smoke test: it shows that everything works, its error means "
                       "nothing.")
@@ -166,15 +164,42 @@ def _show_summary(run: Run) -> None:
     console.print(f"Report: {run.directory.report}", soft_wrap=True, highlight=False)
 
 
+def _show_errors(found: dict[str, float], own: dict[str, float], literature: dict[str, float]
+                 ) -> None:
+    """The errors in a table; with a column for what the literature compares with, if it differs."""
+    extra = ["against the literature's reference"] if literature else []
+    table = Table("", "relative L2 error", "reference's own error", *extra)
+    for name, error in found.items():
+        more = [f"{literature[name]:.3e}"] if literature else []
+        table.add_row(name, f"{error:.6e}", f"{own[name]:.1e}", *more)
+    console.print(table)
+
+
+def _show_stages(stages: list[dict[str, Any]]) -> None:
+    """The errors of time windows or curriculum stages, one by one."""
+    if not stages:
+        return
+    def text(errors: dict[str, float]) -> str:
+        return "  ".join(f"{k} {v:.2e}" for k, v in errors.items())
+
+    cumulative = ["up to its end"] if "cumulative" in stages[0] else []
+    table = Table("stage", "relative L2 error in it", *cumulative)
+    for stage in stages:
+        more = [text(stage["cumulative"])] if cumulative else []
+        table.add_row(stage["stage"], text(stage["relative_l2"]), *more)
+    console.print(table)
+
+
 def _evaluate(command: c.Evaluate) -> None:
     run = load(command.run)
     scored = run.evaluate()
-    table = Table("unknown", "relative L2 error", "reference's own error")
+    _show_errors(scored.relative_l2, scored.reference_error, run.evaluate_literature())
+    _show_stages(run.stage_errors(scored))
+    console.print(f"Compared: {scored.compared}", soft_wrap=True, highlight=False)
     for name, error in scored.relative_l2.items():
-        note = " (at the reference's own error)" if error > scored.measured[name] else ""
-        table.add_row(name, f"{error:.6e}{note}", f"{scored.reference_error[name]:.1e}")
-    console.print(table)
-    console.print(scored.compared, soft_wrap=True, highlight=False)
+        if error > scored.measured[name]:
+            console.print(f"{name} differs from the reference by less than the reference's own "
+                          "error, which is quoted.")
     if not run.finished:
         console.print(f"The run is not finished: step {run.step} of {run.trainer.total_steps}.")
 

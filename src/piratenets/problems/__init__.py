@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import sys
 from pathlib import Path
@@ -40,7 +41,8 @@ def find_problem(name: str) -> Problem:
 def _from_file(path: Path) -> Problem:
     if not path.is_file():
         raise StorageError(str(path), "there is no such file", "Give the path of a Python file")
-    key = f"piratenets_problem_{path.resolve()}"
+    # By content: the copy that a run keeps is the same problem, and needs no second compilation.
+    key = f"piratenets_problem_{hashlib.sha256(path.read_bytes()).hexdigest()}"
     if key not in sys.modules:
         spec = importlib.util.spec_from_file_location(key, path)
         assert spec is not None and spec.loader is not None

@@ -28,12 +28,9 @@ The method and the reasons for it:
 The pressure is fixed by a zero integral over the cavity.
 """
 
-# scikit-fem and scipy.sparse carry no types; what they return is unknown to the type checker.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
-
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -46,6 +43,8 @@ import scipy.sparse as sparse
 from scipy.sparse.linalg import splu
 from skfem import Basis, BilinearForm, ElementQuadP, LinearForm, MeshLine, MeshQuad, condense, solve
 from skfem.element import ElementLinePp
+
+from piratenets.errors import ConvergenceError, InputError, unknown_name
 
 Array = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -178,8 +177,10 @@ def _dof_places(element_dofs: Indices, size: int, n: int) -> Indices:
     for axis, coordinate in enumerate((cells // n, cells % n)):
         lowest = np.full(size, n, dtype=np.int64)
         highest = np.full(size, -1, dtype=np.int64)
-        np.minimum.at(lowest, element_dofs, coordinate)
-        np.maximum.at(highest, element_dofs, coordinate)
+        # Spelled out: `at` with operands of differing shape read beyond them in numpy 2.4.
+        repeated = np.broadcast_to(coordinate, element_dofs.shape)
+        np.minimum.at(lowest, element_dofs, repeated)
+        np.maximum.at(highest, element_dofs, repeated)
         places[axis] = lowest + highest + 1
     return places
 
@@ -264,7 +265,8 @@ class _Discretisation:
         the pressure (any would do).
         """
         n = self.n_velocity
-        known = np.concatenate([self.walls, n + self.walls, [2 * n + self.pressure.nodal_dofs[0, 0]]])
+        reference_pressure = [2 * n + int(self.pressure.nodal_dofs[0, 0])]
+        known = np.concatenate([self.walls, n + self.walls, reference_pressure])
         velocity = _dof_places(self.velocity.element_dofs, n, elements)
         pressure = _dof_places(self.pressure.element_dofs, self.size - 2 * n, elements)
         places = np.concatenate([velocity, velocity, pressure], axis=1)
@@ -305,8 +307,9 @@ class _Discretisation:
                 -(self.slope_x @ u + self.slope_y @ v),
             ]
         )
+        mass = _weighted_mass_form
         blocks = [
-            [_weighted_mass_form.assemble(self.velocity, weight=field.grad[axis]) for axis in (0, 1)]
+            [mass.assemble(self.velocity, weight=field.grad[axis]) for axis in (0, 1)]
             for field in (u_field, v_field)
         ]
         blocks[0][0] = blocks[0][0] + momentum
@@ -418,17 +421,17 @@ def _advance(
             state, reached = solution, goals.pop()
             continue
         if goal <= SMALLEST_STEP * reached:
-            raise RuntimeError(_no_convergence(goal, reached, len(space.nodes) - 1))
+            raise _no_convergence(goal, reached, len(space.nodes) - 1)
         goals.append(math.sqrt(reached * goal))
     return state
 
 
-def _no_convergence(reynolds: float, reached: float, elements: int) -> str:
-    return (
-        f"Newton's method for the cavity did not converge at Re = {reynolds:g} with "
-        f"elements = {elements}, starting from the flow at Re = {reached:g}: the mesh is too "
-        f"coarse for the boundary layers at this Reynolds number. Use more elements "
-        f"(the default is {DEFAULT_ELEMENTS})."
+def _no_convergence(reynolds: float, reached: float, elements: int) -> ConvergenceError:
+    return ConvergenceError(
+        f"Re = {reynolds:g} on {elements} elements each way",
+        f"Newton's method does not converge, even from the flow at Re = {reached:g}; "
+        "the mesh is too coarse for the boundary layers",
+        f"Use more elements (the default is {DEFAULT_ELEMENTS})",
     )
 
 
@@ -444,27 +447,29 @@ def _continue(space: _Discretisation, reynolds: Sequence[float], report: Progres
 
 
 def _check_arguments(reynolds: Sequence[float], lid: str, elements: int, grid: int) -> None:
-    """Raise ValueError for what cannot be solved, saying what to give instead."""
+    """Raise `InputError` for what cannot be solved, saying what to give instead."""
     if len(reynolds) == 0:
-        raise ValueError("reynolds is empty: give at least one Reynolds number.")
+        raise InputError("reynolds = []", "there is nothing to solve", "Give a Reynolds number")
     for value in reynolds:
         if not 0.0 < value <= LARGEST_REYNOLDS:
-            raise ValueError(
-                f"reynolds holds {value!r}, outside (0, {LARGEST_REYNOLDS:g}]: the steady flow "
-                f"at larger Reynolds numbers is not resolved reliably and soon unstable. "
-                f"Give positive Reynolds numbers up to {LARGEST_REYNOLDS:g}."
+            raise InputError(
+                f"Re = {value:g}",
+                f"flows are resolved for 0 < Re <= {LARGEST_REYNOLDS:g}, and not far beyond "
+                "the steady flow is unstable",
+                f"Give a positive Reynolds number up to {LARGEST_REYNOLDS:g}",
             )
-    if any(after <= before for before, after in zip(reynolds, reynolds[1:], strict=False)):
-        raise ValueError(
-            f"reynolds = {list(reynolds)!r} is not increasing, but each flow is found from the "
-            f"one before. Sort the values and remove repetitions."
+    if any(after <= before for before, after in itertools.pairwise(reynolds)):
+        raise InputError(
+            f"reynolds = {list(reynolds)}",
+            "the values do not increase, but each flow is found from the one before",
+            "Sort them and remove repetitions",
         )
     if lid not in ("regularised", "classical"):
-        raise ValueError(f"lid = {lid!r} is unknown: give 'regularised' or 'classical'.")
+        raise unknown_name("lid", lid, ("regularised", "classical"))
     if elements < 4:
-        raise ValueError(f"elements = {elements} resolves nothing: give at least 4.")
+        raise InputError(f"elements = {elements}", "it resolves nothing", "Give at least 4")
     if grid < 2:
-        raise ValueError(f"grid = {grid} cannot hold both walls: give at least 2 points.")
+        raise InputError(f"grid = {grid}", "it cannot hold both walls", "Give at least 2 points")
 
 
 def _silent(_: str) -> None:
@@ -486,8 +491,8 @@ def solve_cavity(
     included, at which the finite element functions are evaluated.  `progress` gets a line of
     text for every flow that is found.
 
-    Raises ValueError for arguments out of range and RuntimeError where Newton's method does
-    not converge however small the steps in the Reynolds number.
+    Raises `InputError` for arguments out of range and `ConvergenceError` where Newton's method
+    does not converge however small the steps in the Reynolds number.
     """
     _check_arguments(reynolds, lid, elements, grid)
     space = _Discretisation(lid, elements)

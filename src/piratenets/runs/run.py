@@ -270,7 +270,7 @@ class Run:
         solution = self.solution()
         return evaluate(other, reference, solution, solution.end).relative_l2
 
-    def _stage_errors(self, scored: Evaluation) -> list[dict[str, Any]]:
+    def stage_errors(self, scored: Evaluation) -> list[dict[str, Any]]:
         """The error of each stage: a curriculum's as noted when it ended; a window's over its
         own times, and over all times up to its end."""
         time, reference = self.problem.time, self.reference
@@ -300,7 +300,7 @@ class Run:
             "steps": self.step, "wall_seconds": round(float(self.facts["seconds"]), 3),
             "finished": self.finished, "commit": facts["commit"], "machine": facts["machine"],
             "initialisation": self.facts["fits"],
-            "stages": self._stage_errors(scored) if scored else [],
+            "stages": self.stage_errors(scored) if scored else [],
             "literature_relative_l2": self.evaluate_literature() if self.finished else {},
         }
         write_json(self.directory.summary, summary)

@@ -50,7 +50,8 @@ class Plan:
             curriculum=Config().curriculum, record=Config().record)
         neutral = changed(neutral, {
             "weighting.start": {}, "weighting.tolerance": 1.0, "optimiser.learning_rate": 1.0,
-            "training.steps": 1, "training.windows": 1, "sampling.grid": 1})
+            "training.steps": 1, "training.windows": 1, "training.divergence": 1.0,
+            "sampling.grid": 1})
         neutral = dataclasses.replace(
             neutral, initialisation=Config().initialisation,
             weighting=dataclasses.replace(neutral.weighting, start={}))

@@ -8,7 +8,7 @@ import numpy as np
 
 from piratenets.config import Config, CurriculumConfig
 from piratenets.errors import InputError, unknown_name
-from piratenets.problems.problem import Problem
+from piratenets.problems.problem import TIME, Problem
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ def _curriculum(problem: Problem, curriculum: CurriculumConfig, coefficients: di
     if name not in coefficients:
         raise unknown_name("curriculum.coefficient", name, coefficients)
     target = coefficients[name]
-    falling = curriculum.values[-1] < curriculum.values[0]
-    before = [v > target if falling else v < target for v in curriculum.values]
-    count = sum(before)
-    if before != [True] * count + [False] * (len(before) - count):
+    single = len(curriculum.values) == 1
+    falling = (target if single else curriculum.values[-1]) < curriculum.values[0]
+    if list(curriculum.values) != sorted(curriculum.values, reverse=falling):
         raise InputError(f"curriculum.values = {curriculum.values}",
                          "they neither rise nor fall throughout", "Sort them")
+    count = sum(v > target if falling else v < target for v in curriculum.values)
     values = [*curriculum.values[:count], target]
     steps = [*curriculum.steps[:count], curriculum.steps[min(count, len(curriculum.steps) - 1)]]
     return [Stage(problem.lower, problem.upper, problem.coefficients_with({**coefficients, name: v}),
@@ -58,6 +58,11 @@ def _check_windows(problem: Problem, windows: int) -> None:
         raise InputError(f"training.windows = {windows}",
                          f"{problem.name} has no time with an initial condition",
                          "Use training.windows = 1")
+    for condition in problem.conditions:
+        if condition is not problem.initial and any(TIME in face for face in condition.faces):
+            raise InputError(f"training.windows = {windows}",
+                             f"condition {condition.name!r} holds at one time, outside the other "
+                             "windows", "Use training.windows = 1")
     if any(c.points is not None for c in problem.conditions):
         raise InputError(f"training.windows = {windows}",
                          f"{problem.name} has data that may lie in any window",
