@@ -13,7 +13,7 @@ from typing import Any
 
 from piratenets.config import Config, changed
 from piratenets.presets import preset as preset_config
-from piratenets.problems import find_problem
+from piratenets.problems import BY_NAME, find_problem
 from piratenets.problems.problem import Problem
 from piratenets.report.report import write_report
 from piratenets.runs.run import Observer, Run
@@ -53,12 +53,13 @@ def load(directory: str | Path, *, problem: Problem | None = None) -> Run:
 
 
 def _trained(run: Run, observe: Observer | None) -> Run:
-    was_finished = run.finished
+    was_complete = run.complete
     run.train(observe)
-    if not was_finished or not run.directory.report.exists():
+    if not was_complete or not run.directory.report.exists():
         write_report(run)
     return run
 
 
 def default_directory(config: Config, problem: Problem) -> Path:
-    return Path("runs") / f"{problem.name}-{config.preset}-{config.seed}"
+    name = config.problem if config.problem in BY_NAME else problem.name
+    return Path("runs") / f"{name}-{config.preset}-{config.seed}"

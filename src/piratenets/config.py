@@ -117,18 +117,40 @@ class WeightingConfig:
 @dataclass(frozen=True)
 class SamplingConfig:
     batch: int = 8192
-    """Collocation points, drawn afresh at every step."""
+    """Collocation points."""
+    redraw: int = 1
+    """Steps between draws of new points."""
+    kind: Literal["uniform", "sobol"] = "uniform"
+    """Independent points, or a randomly shifted Sobol sequence, which covers more evenly."""
+    graded: float = 0.0
+    """Share of the points that crowd at the places the problem declares rough."""
+    adaptive: float = 0.0
+    """Share of the points that are chosen where the residual is large."""
     grid: int = 256
     """Points a free coordinate on the regions that have a fixed grid (initial, boundary)."""
 
     def __post_init__(self) -> None:
         _positive("sampling.batch", self.batch)
+        _positive("sampling.redraw", self.redraw)
         _positive("sampling.grid", self.grid)
+        for name, share in (("graded", self.graded), ("adaptive", self.adaptive)):
+            _require(0 <= share <= 1 and self.graded + self.adaptive <= 1,
+                     f"sampling.{name} = {share}", "the shares must lie in [0, 1] together",
+                     "Leave a share for points that cover the whole domain")
 
 
 @dataclass(frozen=True)
 class OptimiserConfig:
-    kind: Literal["adam"] = "adam"
+    kind: Literal["adam", "lm", "ssbroyden", "ssbfgs"] = "adam"
+    """Adam; Levenberg-Marquardt; self-scaled Broyden or BFGS."""
+    then: Literal["none", "adam", "lm", "ssbroyden", "ssbfgs"] = "none"
+    """What takes over at step `then_at` of each stage."""
+    then_at: int = 0
+    damping: float = 1e-2
+    """Levenberg-Marquardt: the damping to start with."""
+    ratio: float = 0.15
+    """Levenberg-Marquardt: the least damped step is taken that still reduces the loss by this
+    fraction of what the model predicts."""
     learning_rate: float = 1e-3
     """The peak, after the warm-up."""
     warmup_steps: int = 5000
@@ -138,6 +160,12 @@ class OptimiserConfig:
 
     def __post_init__(self) -> None:
         _positive("optimiser.learning_rate", self.learning_rate)
+        _positive("optimiser.damping", self.damping)
+        _require(0 < self.ratio < 1, f"optimiser.ratio = {self.ratio}", "it must lie in (0, 1)",
+                 "Usual values are 0.1 to 0.5")
+        _require((self.then == "none") == (self.then_at == 0),
+                 f"optimiser.then_at = {self.then_at}", f"optimiser.then is {self.then!r}",
+                 "Give both the second optimiser and the step it starts at, or neither")
         _positive("optimiser.decay_rate", self.decay_rate)
         _positive("optimiser.decay_steps", self.decay_steps)
         _require(self.warmup_steps >= 0, f"optimiser.warmup_steps = {self.warmup_steps}",
@@ -172,6 +200,8 @@ class TrainingConfig:
     warm_start: bool = False
     """Whether a window starts from the previous one's weights instead of fresh ones."""
     precision: Literal["float32", "float64"] = "float32"
+    patience: int = 0
+    """Steps without progress (the loss falling by a tenth) after which a stage ends; 0: never."""
     divergence: float = 1e10
     """A loss term above this stops the run as diverged."""
 
@@ -179,6 +209,8 @@ class TrainingConfig:
         _positive("training.steps", self.steps)
         _positive("training.windows", self.windows)
         _positive("training.divergence", self.divergence)
+        _require(self.patience >= 0, f"training.patience = {self.patience}",
+                 "it must not be negative", "Use 0 to train all steps")
 
 
 @dataclass(frozen=True)
@@ -231,6 +263,10 @@ class Config:
         _require(self.training.windows == 1 or not self.curriculum.values,
                  f"training.windows = {self.training.windows}",
                  "time windows and a curriculum cannot be combined", "Set one of them")
+        second = {self.optimiser.kind, self.optimiser.then} - {"adam", "none"}
+        _require(not second or self.training.precision == "float64",
+                 f"training.precision = {self.training.precision!r}",
+                 f"{' and '.join(sorted(second))} needs more digits", "Use float64")
         _require(self.seed >= 0, f"seed = {self.seed}", "it must not be negative",
                  "Use 0, 1, 2 ...")
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import itertools
 import sys
+import traceback
 import typing
 import warnings
 from collections.abc import Callable, Sequence
@@ -14,6 +16,7 @@ from typing import Annotated, Any, cast
 import numpy as np
 import tyro
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from piratenets.api import default_directory, load, resume, solve_config
@@ -21,10 +24,10 @@ from piratenets.bench.derivatives import bench_derivatives
 from piratenets.cli import commands as c
 from piratenets.cli.progress import live_progress
 from piratenets.config import EmbeddingConfig, NetworkConfig
-from piratenets.errors import InputError, PirateError
+from piratenets.errors import InputError, Interrupted, PirateError
 from piratenets.files import storage_error, write_atomically
 from piratenets.presets import PRESETS, preset
-from piratenets.problems import PROBLEMS, find_problem
+from piratenets.problems import BY_NAME, find_problem
 from piratenets.references.reference import load_reference
 from piratenets.report.report import write_report
 from piratenets.runs.directory import read_json
@@ -46,18 +49,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except PirateError as error:
         if debug:
             raise
-        errors.print(f"[red]Error:[/red] {error}", highlight=False, soft_wrap=True)
+        errors.print(f"[red]Error:[/red] {escape(str(error))}", highlight=False, soft_wrap=True)
         return error.exit_code
     except KeyboardInterrupt:
         if debug:
             raise
         errors.print("Stopped at once; what was saved before is intact.")
         return 130
+    except Exception as error:
+        if debug:
+            raise
+        errors.print(f"[red]Error:[/red] {escape(_unforeseen(error))}", highlight=False,
+                     soft_wrap=True)
+        return 1
     return 0
 
 
+def _unforeseen(error: Exception) -> str:
+    """What went wrong and where: mostly a mistake in a problem file, else one of ours."""
+    frames = [f"{f.filename}, line {f.lineno}" for f in traceback.extract_tb(error.__traceback__)]
+    others = (sys.prefix, sys.base_prefix, str(Path(__file__).parents[1]), "<")
+    own = [f for f in frames if not f.startswith(others)]
+    where = (own or frames)[-1]
+    return (f"{where}: {type(error).__name__}: {error}. Mend it there, or add --debug to see how it "
+            "came about.")
+
+
 def _show_warning(message: Any, category: Any, *_: Any, **__: Any) -> None:
-    errors.print(f"[yellow]Warning:[/yellow] {message}", highlight=False, soft_wrap=True)
+    errors.print(f"[yellow]Warning:[/yellow] {escape(str(message))}", highlight=False,
+                 soft_wrap=True)
 
 
 def parse(words: list[str]) -> c.Command:
@@ -108,13 +128,19 @@ def _reference_default(words: Sequence[str]) -> Any:
 
 
 def _named_problem(words: Sequence[str]) -> str:
-    return words[1] if len(words) > 1 and not words[1].startswith("-") else "allen-cahn"
+    """The problem among the words: the first after the command, or one after some options."""
+    if len(words) > 1 and not words[1].startswith("-"):
+        return words[1]
+    for before, word in itertools.pairwise(words):
+        if before != "--out" and (word in BY_NAME or word.endswith(".py")):
+            return word
+    return "allen-cahn"
 
 
 def _list(command: c.List) -> None:
     table = Table("problem", "coordinates", "unknowns", "coefficients", "presets",
                   title="Problems: piratenets solve NAME --preset PRESET")
-    for name, problem in PROBLEMS.items():
+    for name, problem in BY_NAME.items():
         coordinates = ", ".join(f"{k} in [{i.lower:g}, {i.upper:g}]" + " periodic" * i.periodic
                                 for k, i in problem.intervals.items())
         coefficients = ", ".join(f"{k} = {v:g}" for k, v in problem.coefficients.items())
@@ -146,8 +172,13 @@ def _resume(command: c.Resume) -> None:
 
 
 def _train(start: Callable[[Any], Run], out: Path) -> None:
-    with live_progress(console, out) as observe:
-        run = start(observe)
+    try:
+        with live_progress(console, out) as observe:
+            run = start(observe)
+    except KeyboardInterrupt:
+        # Outside the training, or asked for twice.
+        raise Interrupted(f"run {out}", "stopped at once; what was saved before is intact",
+                          "Give the same command again to go on") from None
     _show_summary(run)
 
 
@@ -193,9 +224,14 @@ def _show_stages(stages: list[dict[str, Any]]) -> None:
 def _evaluate(command: c.Evaluate) -> None:
     run = load(command.run)
     scored = run.evaluate()
-    _show_errors(scored.relative_l2, scored.reference_error, run.evaluate_literature())
+    literature = run.evaluate_literature()
+    _show_errors(scored.relative_l2, scored.reference_error,
+                 literature.relative_l2 if literature else {})
     _show_stages(run.stage_errors(scored))
     console.print(f"Compared: {scored.compared}", soft_wrap=True, highlight=False)
+    if literature:
+        console.print(f"Against the literature's reference: {literature.compared}", soft_wrap=True,
+                      highlight=False)
     for name, error in scored.relative_l2.items():
         if error > scored.measured[name]:
             console.print(f"{name} differs from the reference by less than the reference's own "
@@ -213,19 +249,22 @@ def _predict(command: c.Predict) -> None:
     run = load(command.run)
     wanted = [d.strip() for d in command.derivatives.split(",") if d.strip()]
     header = [*run.problem.unknowns, *wanted]
-    values = run.predict(_read_table(command.points), wanted)
+    values = run.predict(_read_table(command.points, run.problem.names), wanted)
     _write_table(command.out, values, header)
     console.print(f"{len(values)} points: {', '.join(header)} in {command.out}", soft_wrap=True,
                   highlight=False)
 
 
-def _read_table(path: Path) -> np.ndarray:
+def _read_table(path: Path, columns: Sequence[str]) -> np.ndarray:
     """A table of numbers from .npy or .csv (with or without a header line)."""
     try:
         if path.suffix == ".npy":
-            table = np.load(path, allow_pickle=False)
+            with open(path, "rb") as file:
+                table = np.lib.format.read_array(file, allow_pickle=False)
+            if not np.can_cast(table.dtype, float, "same_kind"):
+                raise ValueError(f"its type is {table.dtype}")
         elif path.suffix == ".csv":
-            table = _read_csv(path)
+            table = _read_csv(path, columns)
         else:
             raise InputError(str(path), f"files ending in {path.suffix!r} cannot be read",
                              "Use .npy or .csv")
@@ -236,17 +275,27 @@ def _read_table(path: Path) -> np.ndarray:
             raise
         raise InputError(str(path), f"it is not a table of numbers ({error})",
                          "Give one row a point, numbers only") from error
-    return np.atleast_2d(np.asarray(table, dtype=float)) if table.ndim < 2 else table
+    return np.atleast_2d(table)
 
 
-def _read_csv(path: Path) -> np.ndarray:
-    first = path.read_text().split("\n", 1)[0]
+def _read_csv(path: Path, columns: Sequence[str]) -> np.ndarray:
+    rows = [row for row in path.read_text("utf-8-sig").splitlines() if row.strip()]
+    first = [cell.strip().strip('"') for cell in rows[0].split(",")] if rows else []
+    if sorted(first) == sorted(columns) and first != list(columns):
+        raise InputError(f"{path}: columns {', '.join(first)}", "they come in another order",
+                         f"Order them {', '.join(columns)}")
+    header = bool(first) and not any(_is_number(cell) for cell in first)
+    if len(rows) == header:
+        raise ValueError("it has no rows")
+    return np.loadtxt(rows[header:], delimiter=",", ndmin=2)
+
+
+def _is_number(text: str) -> bool:
     try:
-        [float(cell) for cell in first.split(",")]
-        skipped = 0
+        float(text)
     except ValueError:
-        skipped = 1
-    return np.loadtxt(path, delimiter=",", skiprows=skipped, ndmin=2)
+        return False
+    return True
 
 
 def _write_table(path: Path, values: np.ndarray, header: list[str]) -> None:

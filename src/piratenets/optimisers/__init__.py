@@ -2,12 +2,28 @@
 
 from piratenets.config import OptimiserConfig
 from piratenets.optimisers.adam import adam
+from piratenets.optimisers.chain import chain
+from piratenets.optimisers.levenberg_marquardt import levenberg_marquardt
 from piratenets.optimisers.optimiser import Objective, Optimiser
+from piratenets.optimisers.ssbroyden import ssbroyden
 
 
 def make_optimiser(config: OptimiserConfig) -> Optimiser:
-    """The optimiser that the configuration names."""
-    return adam(config)
+    """The optimiser that the configuration names, or the chain of two."""
+    first = _named(config.kind, config)
+    if config.then == "none":
+        return first
+    return chain(first, _named(config.then, config), config.then_at)
+
+
+def _named(kind: str, config: OptimiserConfig) -> Optimiser:
+    match kind:
+        case "lm":
+            return levenberg_marquardt(config.damping, config.ratio)
+        case "ssbroyden" | "ssbfgs":
+            return ssbroyden(bfgs=kind == "ssbfgs")
+        case _:
+            return adam(config)
 
 
 __all__ = ["Objective", "Optimiser", "make_optimiser"]

@@ -10,6 +10,7 @@ from jax import Array
 
 from piratenets.config import OptimiserConfig
 from piratenets.optimisers.optimiser import Objective, Optimiser
+from piratenets.weighting.losses import Losses
 
 
 def schedule(config: OptimiserConfig) -> optax.Schedule:
@@ -24,11 +25,13 @@ def adam(config: OptimiserConfig) -> Optimiser:
     """Adam; its learning rate is an argument, so that another one compiles nothing new."""
     transform, relative_rate = optax.scale_by_adam(), schedule(config)
 
-    def init(parameters: Any) -> Any:
+    def init(parameters: Any, losses: Losses) -> Any:
+        del losses
         return transform.init(parameters)
 
-    def update(objective: Objective, parameters: Any, state: Any, learning_rate: Array, step: Array
-               ) -> tuple[Any, Any, Any, Array]:
+    def update(objective: Objective, parameters: Any, state: Any, learning_rate: Array,
+               step: Array, renewed: Array) -> tuple[Any, Any, Losses, Array]:
+        del renewed
         (_, losses), gradient = jax.value_and_grad(objective, has_aux=True)(parameters)
         direction, state = transform.update(gradient, state, parameters)
         rate = learning_rate * relative_rate(step)

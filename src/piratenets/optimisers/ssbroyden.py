@@ -38,7 +38,7 @@ class QuasiNewton(NamedTuple):
     inverse: Array
     value: Array
     gradient: Array
-    losses: Losses | None
+    losses: Losses
 
 
 def ssbroyden(*, bfgs: bool = False, search_steps: int = 25) -> Optimiser:
@@ -61,6 +61,8 @@ def ssbroyden(*, bfgs: bool = False, search_steps: int = 25) -> Optimiser:
         f, g = jax.lax.cond(renewed, lambda: jax.value_and_grad(value)(x),
                             lambda: (state.value, state.gradient))
         inverse = _fresh_if_useless(state.inverse, g)
+        found: Any
+        after: Any
         found, after = search.update(-(inverse @ g), search.init(x), x, value=f, grad=g,
                                      value_fn=value)
         moved = x + found

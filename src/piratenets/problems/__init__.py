@@ -27,15 +27,21 @@ PROBLEMS: dict[str, Problem] = {
     module.problem.name: module.problem
     for module in (allen_cahn, kdv, gray_scott, ginzburg_landau, cavity)
 }
+"""The benchmarks."""
+
+VARIANTS: dict[str, Problem] = {"gray-scott-to-2": gray_scott.gray_scott(2.0)}
+"""Benchmarks in other settings, with the presets (and the name) of the benchmark itself."""
+
+BY_NAME = {**PROBLEMS, **VARIANTS}
 
 
 def find_problem(name: str) -> Problem:
     """The problem of that name, or the `problem` defined in the Python file of that path."""
-    if name in PROBLEMS:
-        return PROBLEMS[name]
+    if name in BY_NAME:
+        return BY_NAME[name]
     if name.endswith(".py"):
         return _from_file(Path(name))
-    raise unknown_name("problem", name, PROBLEMS)
+    raise unknown_name("problem", name, BY_NAME)
 
 
 def _from_file(path: Path) -> Problem:
@@ -56,7 +62,9 @@ def _from_file(path: Path) -> Problem:
 
 
 __all__ = [
+    "BY_NAME",
     "PROBLEMS",
+    "VARIANTS",
     "Condition",
     "Exact",
     "FiniteElements",

@@ -43,6 +43,7 @@ problem = Problem(
     coefficients={"Re": 3200.0},
     conditions=[interior(residual), boundary(walls, {"x": 0}, {"x": 1}, {"y": 0}, {"y": 1})],
     ranges={"Re": (0, 5000)},
+    rough=[{"x": 0, "y": 1}, {"x": 1, "y": 1}, {"y": 1}, {"x": 1}, {"x": 0}, {"y": 0}],
     # Measured errors at most 1e-4, see `references/cavity.py`.
     reference=FiniteElements(lid="regularised"),
     literature=FiniteElements(lid="classical"),

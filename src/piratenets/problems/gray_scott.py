@@ -7,8 +7,12 @@
     v(0, x, y) =     exp(-10 ((x - 0.05)^2 + (y - 0.02)^2))
 
 A blob of v in a hole of u spreads as a ring and breaks into rolls, which fill the square by
-t = 2 (`gray_scott(2.0)`). The PirateNets paper prints v(0) = 1 - exp(...): a misprint, as
-with it v dies out (it is below 2e-8 by t = 0.25, u within 5e-4 of 1) and no pattern forms.
+t = 2. That longer problem is `gray-scott-to-2` on the command line: the paper trains and scores
+up to t = 1, but its data end at 2. In an even number of windows one run states both errors, as
+each window's row has the error up to its end.
+
+The paper prints v(0) = 1 - exp(...): a misprint, as with it v dies out (it is below 2e-8 by
+t = 0.25, u within 5e-4 of 1) and no pattern forms.
 
 Continued periodically the Gaussians jump by up to 1e-4 at the sides of the square. The
 diffusion smooths that within one step, but the jump's place matters: the reference takes

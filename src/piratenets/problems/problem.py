@@ -179,6 +179,9 @@ class Problem:
     """Quantities to score beside the unknowns, computed from them."""
     up_to_constant: Sequence[str] = ()
     """Unknowns that the equations determine up to a constant: compared less their means."""
+    rough: Sequence[Mapping[str, float]] = ()
+    """Places, each given by some coordinates, where data or solution are rough: sampling may be
+    graded towards them."""
     terms: tuple[str, ...] = field(init=False)
     """Names of the scalar residuals of all conditions, in order: 'pde', 'initial' ..."""
     derivatives: Mapping[str, frozenset[Index]] = field(init=False)
@@ -194,6 +197,8 @@ class Problem:
         self._check_names()
         for condition in self.conditions:
             self._check_region(condition)
+        for place in self.rough:
+            self._check_place("rough place", place)
         recorded = {c.name: record(self, c) for c in self.conditions}
         put(self, "derivatives", {k: used for k, (used, _) in recorded.items()})
         put(self, "terms", tuple(t for _, terms in recorded.values() for t in terms))
@@ -216,21 +221,23 @@ class Problem:
 
     def _check_region(self, condition: Condition) -> None:
         for face in condition.faces:
-            for name, value in face.items():
-                if name not in self.coordinates:
-                    raise unknown_name(f"condition {condition.name!r}: coordinate", name,
-                                       self.coordinates)
-                interval = self.intervals[name]
-                if not interval.lower <= value <= interval.upper:
-                    raise InputError(f"condition {condition.name!r} at {name} = {value}",
-                                     f"that is outside [{interval.lower}, {interval.upper}]",
-                                     "Put the face on the domain")
+            self._check_place(f"condition {condition.name!r}", face)
         if condition.points is not None:
             self.check_points(condition.points, f"condition {condition.name!r}")
             columns = np.asarray(condition.values).shape[1]
             if columns != len(self.unknowns):
                 raise InputError(f"condition {condition.name!r}: {columns} columns of values",
                                  f"there are {len(self.unknowns)} unknowns", "Give one column each")
+
+    def _check_place(self, what: str, place: Mapping[str, float]) -> None:
+        for name, value in place.items():
+            if name not in self.coordinates:
+                raise unknown_name(f"{what}: coordinate", name, self.coordinates)
+            interval = self.intervals[name]
+            if not interval.lower <= value <= interval.upper:
+                raise InputError(f"{what} at {name} = {value}",
+                                 f"that is outside [{interval.lower}, {interval.upper}]",
+                                 "Put it on the domain")
 
     @property
     def intervals(self) -> dict[str, Interval]:

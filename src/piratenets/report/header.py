@@ -115,10 +115,12 @@ def _literature(run: Run) -> Markup:
     """The error against what the literature scores this problem with, where that differs."""
     if not (run.finished and run.directory.summary.exists()):
         return ""
-    found: dict[str, float] = read_json(run.directory.summary).get("literature_relative_l2", {})
+    summary: dict[str, Any] = read_json(run.directory.summary)
+    found: dict[str, float] = summary.get("literature_relative_l2", {})
     errors = ", ".join(f"{page.text(n)} {page.number(e)}" for n, e in found.items())
     lead = "Against what the literature takes for the reference (another problem’s solution): "
-    return page.paragraph(f"{lead}{errors}.", "small") if errors else ""
+    compared = f" Compared: {page.text(summary.get('literature_compared', ''))}."
+    return page.paragraph(f"{lead}{errors}.{compared}", "small") if errors else ""
 
 
 def _score(scored: Evaluation, name: str) -> Markup:

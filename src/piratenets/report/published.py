@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Mapping, Sequence
+from importlib import resources
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +22,29 @@ class Published(NamedTuple):
     values: np.ndarray
 
 
-PUBLISHED: dict[str, Callable[[Mapping[str, float]], Sequence[Published]]] = {}
+GHIA = {"u": ("y", "ghia1982_u_vertical_centreline.csv"),
+        "v": ("x", "ghia1982_v_horizontal_centreline.csv")}
+"""Ghia, Ghia and Shin 1982, tables I and II: the coordinate that varies, and the file."""
+
+MISPRINTS = {("u", 3200.0, 0.4531), ("v", 400.0, 0.9063)}
+"""Printed values far from their neighbours, by unknown, Reynolds number and place."""
+
+
+def ghia(coefficients: Mapping[str, float]) -> list[Published]:
+    """The classical-lid cavity's velocities at this Reynolds number, without the misprints."""
+    reynolds, found = float(coefficients["Re"]), list[Published]()
+    for unknown, (along, name) in GHIA.items():
+        text = resources.files("piratenets.references").joinpath("data", name).read_text()
+        table = np.genfromtxt(io.StringIO(text), delimiter=",", names=True)
+        column = f"{unknown}_Re{reynolds:g}"
+        if column in (table.dtype.names or ()):
+            kept = np.array([(unknown, reynolds, float(x)) not in MISPRINTS for x in table[along]])
+            found.append(Published("Ghia et al. 1982 (lid u = 1)", unknown, along,
+                                   table[along][kept], table[column][kept]))
+    return found
+
+
+PUBLISHED: dict[str, Callable[[Mapping[str, float]], Sequence[Published]]] = {"cavity": ghia}
 """By the problem's name: the points that belong to these coefficients (none, if there are none)."""
 
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 from piratenets.config import Config, to_json
 from piratenets.errors import PirateError
 from piratenets.presets import preset
-from piratenets.problems import PROBLEMS
+from piratenets.problems import BY_NAME
 from piratenets.report import page
 from piratenets.report.page import Markup
 from piratenets.runs.directory import read_json
@@ -104,7 +104,7 @@ def problem_argument(run: Run) -> str | None:
     """What names the problem on the command line: its name, or the copy of its file."""
     if run.directory.problem.exists():
         return str(run.directory.problem)
-    return run.config.problem if PROBLEMS.get(run.config.problem) is run.problem else None
+    return run.config.problem if BY_NAME.get(run.config.problem) is run.problem else None
 
 
 def solve_command(run: Run) -> str:

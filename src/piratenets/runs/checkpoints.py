@@ -26,6 +26,10 @@ Facts = dict[str, Any]
 DIGEST = "sha256"
 
 
+class DamagedError(StorageError):
+    """A checkpoint that does not hold what was written."""
+
+
 def named_arrays(state: TrainingState) -> dict[str, np.ndarray]:
     """The state's arrays by their path in it."""
     leaves = jax.tree_util.tree_leaves_with_path(state)
@@ -66,32 +70,41 @@ def saved(directory: Path) -> list[Path]:
 
 
 def read(path: Path, template: TrainingState) -> tuple[TrainingState, Facts]:
-    """A checkpoint's state and facts; a `StorageError` if it is damaged."""
+    """A checkpoint's state and facts; a `DamagedError` if it is not as it was written."""
     content = read_bytes(path)
     try:
         arrays = safetensors.numpy.load(content)
         metadata = _metadata(content)
         facts, digest = metadata["facts"], metadata[DIGEST]
     except (SafetensorError, ValueError, KeyError, struct.error) as error:
-        raise StorageError(str(path), f"it is damaged ({error})",
+        raise DamagedError(str(path), f"it is damaged ({error})",
                            "Use an older checkpoint") from error
     if _digest(arrays, facts) != digest:
-        raise StorageError(str(path), "it is damaged (its SHA-256 digest does not fit)",
+        raise DamagedError(str(path), "it is damaged (its SHA-256 digest does not fit)",
                            "Use an older checkpoint")
     return with_arrays(template, arrays, path), json.loads(facts)
 
 
 def read_newest(directory: Path, template: TrainingState) -> tuple[TrainingState, Facts] | None:
     """The newest checkpoint that is whole; damaged ones are set aside with a warning."""
-    for path in reversed(saved(directory)):
+    paths = saved(directory)
+    for older, path in reversed(list(enumerate(paths))):
         try:
             return read(path, template)
-        except StorageError as error:
-            aside = path.with_suffix(".damaged")
-            path.rename(aside)
-            warnings.warn(f"{error.why.capitalize()}: {path} was set aside as {aside.name}; "
-                          "the checkpoint before it is used.", stacklevel=2)
+        except DamagedError as error:
+            then = "the checkpoint before it is used" if older else "there is none before it"
+            warnings.warn(f"{path}: {error.why}. It {_set_aside(path)}; {then}.", stacklevel=2)
     return None
+
+
+def _set_aside(path: Path) -> str:
+    """Rename a damaged checkpoint, and say so (or why not: the directory may be read-only)."""
+    aside = path.with_suffix(".damaged")
+    try:
+        path.rename(aside)
+    except OSError as error:
+        return f"cannot be set aside ({error.strerror})"
+    return f"was set aside as {aside.name}"
 
 
 def _metadata(content: bytes) -> dict[str, str]:

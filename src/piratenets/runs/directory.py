@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from piratenets.config import Config, from_json, to_json
 from piratenets.errors import InputError, StorageError
@@ -45,15 +45,18 @@ class RunDirectory:
 
     @property
     def exists(self) -> bool:
-        return self.config.exists()
+        try:
+            return self.config.exists()
+        except OSError as error:  # Not to be looked into, or no name that a directory can have.
+            raise storage_error(self.path, error, "read") from error
 
     def create(self, config: Config) -> None:
         """Lay the directory out for a new run; one that holds another is refused."""
-        if self.path.exists() and not self.path.is_dir():
-            raise InputError(str(self.path), "it is a file", "Name a directory")
-        if self.path.is_dir() and any(self.path.iterdir()):
-            raise InputError(str(self.path), "it holds other files", "Name a new directory")
         try:
+            if self.path.exists() and not self.path.is_dir():
+                raise InputError(str(self.path), "it is a file", "Name a directory")
+            if self.path.is_dir() and any(self.path.iterdir()):
+                raise InputError(str(self.path), "it holds other files", "Name a new directory")
             self.checkpoints.mkdir(parents=True, exist_ok=True)
             if config.problem.endswith(".py"):
                 shutil.copyfile(config.problem, self.problem)
@@ -66,7 +69,11 @@ class RunDirectory:
         if not self.exists:
             raise StorageError(str(self.path), "it holds no run (no config.json)",
                                "Name a directory that `piratenets solve` made")
-        return from_json(read_json(self.config)["config"])
+        content = read_json(self.config)
+        config = content.get("config") if isinstance(content, dict) else None
+        if not isinstance(config, dict):
+            raise StorageError(str(self.config), "it holds no configuration", "Restore the file")
+        return from_json(cast("dict[str, Any]", config))
 
     def problem_name(self, config: Config) -> str:
         """Where to find the problem: by name, or the copy of its file that the run keeps."""
@@ -76,15 +83,18 @@ class RunDirectory:
     def locked(self) -> Generator[None]:
         """Hold the directory against a second process that would train in it."""
         try:
-            with open(self.path / ".lock", "w") as file:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    raise StorageError(str(self.path), "another process is training in it",
-                                       "Wait for it, or name another directory") from None
-                yield
+            file = open(self.path / ".lock", "w")  # noqa: SIM115 (closed below)
         except OSError as error:
             raise storage_error(self.path, error, "locked") from error
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StorageError(str(self.path), "another process is training in it",
+                                   "Wait for it, or name another directory") from None
+            except OSError as error:
+                raise storage_error(self.path, error, "locked") from error
+            yield
 
     def append_metrics(self, line: Mapping[str, Any]) -> None:
         try:
@@ -118,7 +128,7 @@ def write_json(path: Path, content: Any) -> None:
 def read_json(path: Path) -> Any:
     try:
         return json.loads(read_bytes(path))
-    except json.JSONDecodeError as error:
+    except ValueError as error:
         raise StorageError(str(path), f"it is not JSON ({error})", "Restore the file") from error
 
 

@@ -74,13 +74,14 @@ def evaluate(problem: Problem, reference: Reference, field: Field, end: float | 
 
 def errors_between(problem: Problem, reference: Reference, prediction: dict[str, np.ndarray],
                    first: float, last: float) -> dict[str, float]:
-    """The errors over part of the times of an evaluated prediction."""
+    """The errors over part of the times of an evaluated prediction, as `Evaluation` quotes them."""
     assert problem.time is not None
     table = np.stack([prediction[n].ravel() for n in problem.unknowns], axis=1)
     times = reference.points()[:, problem.time]
     slack = 1e-9 * (last - first)
     rows = (times >= first - slack) & (times <= last + slack)
-    return errors(problem, table[rows], reference.table()[rows])
+    found = errors(problem, table[rows], reference.table()[rows])
+    return {name: max(e, reference.error[name]) for name, e in found.items()}
 
 
 def trained_rows(problem: Problem, points: np.ndarray, end: float | None) -> np.ndarray:
@@ -96,7 +97,7 @@ def _description(problem: Problem, reference: Reference, end: float | None) -> s
     until = f", up to t = {end:g}" if problem.time is not None and end is not None else ""
     less = f" ({', '.join(problem.up_to_constant)} less its mean)" if problem.up_to_constant else ""
     what = ", ".join([*problem.unknowns, *problem.measures])
-    return (f"|prediction - reference|_2 / |reference|_2 of each of {what}{less} "
+    return (f"|prediction - reference|_2 / |reference|_2 of {what}{less} "
             f"over the grid {'; '.join(sizes)}{until}; reference: {reference.method}")
 
 

@@ -16,18 +16,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from piratenets.config import Config, to_json
-from piratenets.errors import DivergenceError, InputError, Interrupted
+from piratenets.errors import DivergenceError, InputError, Interrupted, StorageError
 from piratenets.fields.networks import adaptive_blocks, parameter_count
 from piratenets.problems import find_problem
 from piratenets.problems.problem import Problem
 from piratenets.problems.unknown import parse_derivative
 from piratenets.references.reference import Reference, load_reference
 from piratenets.runs import checkpoints
-from piratenets.runs.directory import RunDirectory, circumstances, write_json
+from piratenets.runs.directory import RunDirectory, circumstances, read_json, write_json
 from piratenets.runs.evaluation import ErrorFollower, Evaluation, errors_between, evaluate
 from piratenets.training.solution import Solution
 from piratenets.training.state import TrainingState
-from piratenets.training.trainer import Progress, Trainer
+from piratenets.training.trainer import Progress, Trainer, steps_taken
 
 
 class Report(NamedTuple):
@@ -89,11 +89,19 @@ class Run:
         """Steps taken so far, in all stages together."""
         if self.state is None:
             return 0
-        return self.trainer.steps_before(int(self.state.stage)) + int(self.state.step)
+        return steps_taken(self.state)
 
     @property
     def finished(self) -> bool:
         return self.state is not None and self.trainer.finished(self.state)
+
+    @property
+    def complete(self) -> bool:
+        """Whether the run is finished and its summary says so (a kill may come in between)."""
+        try:
+            return self.finished and bool(read_json(self.directory.summary)["finished"])
+        except (StorageError, KeyError, TypeError):
+            return False
 
     @property
     def reference(self) -> Reference | None:
@@ -111,27 +119,32 @@ class Run:
         return self._references[key]
 
     def train(self, observe: Observer | None = None) -> Run:
-        """Train to the end from wherever the run stands; a finished run is left as it is."""
+        """Train to the end from wherever the run stands; a complete run is left as it is."""
         observe = observe or (lambda report: None)
-        with self.directory.locked():
-            if not self.finished:
-                for stage in reversed(range(len(self.trainer.stages))):
-                    self.reference_of(stage, observe)
-                observe(Report("compiling", 0.0))
-                state = self.trainer.start() if self.state is None else self.state
-                self.directory.cut_metrics(self.step)
-                try:
-                    self._train_from(state, observe)
-                except (Interrupted, DivergenceError):
-                    self._summarise(observe)  # A stopped run has one too, `finished` false.
-                    raise
+        if not self.complete:
+            with self.directory.locked():
+                if not self.finished:
+                    self._go_on(observe)
                 self._summarise(observe)
         return self
+
+    def _go_on(self, observe: Observer) -> None:
+        """Prepare what the training needs, and train."""
+        for stage in reversed(range(len(self.trainer.stages))):
+            self.reference_of(stage, observe)
+        observe(Report("compiling", 0.0))
+        state = self.trainer.start() if self.state is None else self.state
+        self.directory.cut_metrics(self.step)
+        try:
+            self._train_from(state, observe)
+        except (Interrupted, DivergenceError):
+            self._summarise(observe)  # A stopped run has a summary too, `finished` false.
+            raise
 
     def _summarise(self, observe: Observer) -> None:
         if self.state is not None:
             observe(Report("evaluating", 1.0))
-            self.write_summary()
+            self.write_summary(observe)
 
     def _train_from(self, state: TrainingState, observe: Observer) -> None:
         followers: dict[int, ErrorFollower] = {}
@@ -148,7 +161,7 @@ class Run:
                 if self._save_is_due() or progress.done or asked_to_stop():
                     self.save()
                 losses = {k: float(v) for k, v in progress.snapshot.losses.items()}
-                observe(Report("training", progress.step / self.trainer.total_steps, losses,
+                observe(Report("training", self.trainer.fraction(progress.state), losses,
                                error, self.facts["seconds"], progress.step))
                 if asked_to_stop() and not progress.done:
                     raise Interrupted(f"run {self.directory.path}",
@@ -168,9 +181,8 @@ class Run:
     def _note_stage_error(self, progress: Progress) -> None:
         """At the end of a curriculum's stage: its error, which later training overwrites."""
         stage = int(progress.state.stage)
-        ended = int(progress.state.step) == self.trainer.stages[stage].steps
         reference = self.reference_of(stage)
-        if self.config.curriculum.values and ended and reference is not None:
+        if self.config.curriculum.values and progress.stage_ended and reference is not None:
             solution = self.solution()
             scored = evaluate(self.problem, reference, solution, solution.end)
             self.facts["stages"].append({"stage": self.trainer.stages[stage].label,
@@ -261,14 +273,14 @@ class Run:
         solution = self.solution()
         return evaluate(self.problem, self.reference, solution, solution.end)
 
-    def evaluate_literature(self) -> dict[str, float]:
-        """The errors against what the literature takes for the reference, where that differs."""
+    def evaluate_literature(self, observe: Observer | None = None) -> Evaluation | None:
+        """The error against what the literature takes for the reference, where that differs."""
         if self.problem.literature is None:
-            return {}
+            return None
         other = replace(self.problem, reference=self.problem.literature)
-        reference = load_reference(other, self.trainer.stages[-1].coefficients)
+        reference = load_reference(other, self.trainer.stages[-1].coefficients, _progress(observe))
         solution = self.solution()
-        return evaluate(other, reference, solution, solution.end).relative_l2
+        return evaluate(other, reference, solution, solution.end)
 
     def stage_errors(self, scored: Evaluation) -> list[dict[str, Any]]:
         """The error of each stage: a curriculum's as noted when it ended; a window's over its
@@ -286,9 +298,10 @@ class Run:
                  "relative_l2": between(float(s.lower[time]), float(s.upper[time])),
                  "cumulative": between(first, float(s.upper[time]))} for s in trained]
 
-    def write_summary(self) -> dict[str, Any]:
+    def write_summary(self, observe: Observer | None = None) -> dict[str, Any]:
         """summary.json: what the run came to."""
         scored = self.evaluate() if self.reference is not None else None
+        literature = self.evaluate_literature(observe) if self.finished else None
         assert self.state is not None
         facts = circumstances()
         summary = {
@@ -301,7 +314,8 @@ class Run:
             "finished": self.finished, "commit": facts["commit"], "machine": facts["machine"],
             "initialisation": self.facts["fits"],
             "stages": self.stage_errors(scored) if scored else [],
-            "literature_relative_l2": self.evaluate_literature() if self.finished else {},
+            "literature_relative_l2": literature.relative_l2 if literature else {},
+            "literature_compared": literature.compared if literature else "",
         }
         write_json(self.directory.summary, summary)
         return summary

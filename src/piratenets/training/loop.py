@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -22,7 +22,7 @@ from piratenets.config import Config, changed, to_json
 from piratenets.fields.networks import Network, Shifted, trainable
 from piratenets.optimisers import make_optimiser
 from piratenets.problems.problem import Problem
-from piratenets.residuals.residuals import Points, point_residuals, residuals
+from piratenets.residuals.residuals import Points, point_residuals
 from piratenets.residuals.sampling import collocation
 from piratenets.training.state import SAMPLING, Snapshot, TrainingState, derived_key
 from piratenets.weighting.balance import (
@@ -33,7 +33,8 @@ from piratenets.weighting.balance import (
     smoothed,
 )
 from piratenets.weighting.causal import chunk_means
-from piratenets.weighting.losses import Losses, causal_terms, losses
+from piratenets.weighting.losses import causal_terms
+from piratenets.weighting.system import System
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +52,7 @@ class Plan:
         neutral = changed(neutral, {
             "weighting.start": {}, "weighting.tolerance": 1.0, "optimiser.learning_rate": 1.0,
             "training.steps": 1, "training.windows": 1, "training.divergence": 1.0,
+            "training.patience": 0,
             "sampling.grid": 1})
         neutral = dataclasses.replace(
             neutral, initialisation=Config().initialisation,
@@ -76,13 +78,32 @@ class Setting(NamedTuple):
     learning_rate: Array
     tolerance: Array
     divergence: Array
+    patience: Array
 
 
-def draw(plan: Plan, setting: Setting, key: Array, step: Array) -> dict[str, Points]:
-    """All points of one step."""
-    fresh = collocation(plan.problem, jax.random.fold_in(key, step), setting.lower, setting.upper,
-                        plan.config.sampling.batch)
-    return {**setting.fixed, **{name: Points(points) for name, points in fresh.items()}}
+PROGRESS = 0.9
+"""A loss below this fraction of the last one that counted is progress."""
+
+
+def draw(plan: Plan, setting: Setting, key: Array, step: Array, network: Network | None = None
+         ) -> dict[str, Array]:
+    """The sampled conditions' points that are drawn at a step."""
+    sampling = plan.config.sampling
+
+    def measure(name: str, points: Array) -> Array:
+        condition = next(c for c in plan.problem.conditions if c.name == name)
+        field = Shifted(network, setting.origin)
+
+        def at(point: Array) -> Array:
+            found = point_residuals(plan.problem, condition, field, setting.coefficients, point,
+                                    None)
+            return jnp.sqrt(sum(jnp.square(r) for r in found.values()))
+
+        return jax.vmap(at)(points)
+
+    follows = sampling.adaptive > 0 and network is not None
+    return collocation(plan.problem, jax.random.fold_in(key, step), setting.lower, setting.upper,
+                       sampling, measure if follows else None)
 
 
 def chunk_count(plan: Plan) -> int:
@@ -90,66 +111,90 @@ def chunk_count(plan: Plan) -> int:
     return weighting.chunks if weighting.causal and plan.problem.time is not None else 1
 
 
-def step_losses(plan: Plan, setting: Setting, network: Network, batch: Mapping[str, Points]
-                ) -> Losses:
-    """The losses by term of a network at the points of one step."""
-    field = Shifted(network, setting.origin)
-    vectors = residuals(plan.problem, field, batch, setting.coefficients)
-    return losses(plan.problem, vectors, chunk_count(plan), setting.tolerance)
+def system_of(plan: Plan, setting: Setting, fixed: Any, points: Mapping[str, Array],
+              weights: Weights) -> System:
+    """The weighted residuals at given points, as functions of the parameters."""
+    batch = {**setting.fixed, **{name: Points(p) for name, p in points.items()}}
+    return System(plan.problem, chunk_count(plan), fixed, setting.origin, setting.coefficients,
+                  batch, weights, setting.tolerance)
 
 
-def new_weights(plan: Plan, setting: Setting, parameters: Any, fixed: Any,
-                batch: Mapping[str, Points]) -> Weights:
+def new_weights(plan: Plan, system: System, parameters: Any) -> Weights:
     """The weights that the chosen balance asks for at this step."""
     if plan.config.weighting.kind == "grad-norm":
-        def terms(p: Any) -> dict[str, Array]:
-            return step_losses(plan, setting, eqx.combine(p, fixed), batch).terms
-
-        return balanced(gradient_norms(terms, parameters))
-    return balanced(_kernel_measures(plan, setting, parameters, fixed, batch))
+        return balanced(gradient_norms(lambda p: system.losses(p).terms, parameters))
+    return balanced(_kernel_measures(system, parameters))
 
 
-def _kernel_measures(plan: Plan, setting: Setting, parameters: Any, fixed: Any,
-                     batch: Mapping[str, Points]) -> dict[str, Array]:
+def _kernel_measures(system: System, parameters: Any) -> dict[str, Array]:
     """The NTK's mean diagonal by term, its time chunks weighted causally."""
-    problem = plan.problem
-    causal = step_losses(plan, setting, eqx.combine(parameters, fixed), batch).causal
+    problem = system.problem
+    causal = system.losses(parameters).causal
     ordered = causal_terms(problem)
     measures: dict[str, Array] = {}
     for condition in problem.conditions:
         def at(p: Any, points: Points, condition: Any = condition) -> dict[str, Array]:
-            field = Shifted(eqx.combine(p, fixed), setting.origin)
-            return point_residuals(problem, condition, field, setting.coefficients, *points)
+            return point_residuals(problem, condition, system.field(p), system.coefficients,
+                                   *points)
 
-        for term, diagonal in kernel_means(at, parameters, batch[condition.name]).items():
+        for term, diagonal in kernel_means(at, parameters, system.points[condition.name]).items():
             chunks = causal.shape[0] if term in ordered else 1
             weights = causal if chunks > 1 else jnp.ones((1,), diagonal.dtype)
             measures[term] = jnp.mean(weights * chunk_means(diagonal, chunks))
     return measures
 
 
-def one_step(plan: Plan, setting: Setting, state: TrainingState) -> tuple[TrainingState, Snapshot]:
-    """Draw points, update the weights when due, and let the optimiser take a step."""
-    weighting = plan.config.weighting
-    mask = trainable(state.network, plan.config.network)
-    parameters, fixed = eqx.partition(state.network, mask)
-    batch = draw(plan, setting, derived_key(state.key, SAMPLING, state.stage), state.step)
+def split(plan: Plan, network: Network) -> tuple[Any, Any]:
+    """What of a network is trained, and the rest."""
+    return eqx.partition(network, trainable(network, plan.config.network))
+
+
+def prepared(plan: Plan, setting: Setting, state: TrainingState
+             ) -> tuple[TrainingState, System, Array]:
+    """The state with points and weights renewed when due, the system they make, and whether
+    anything is new."""
+    weighting, step = plan.config.weighting, state.step
+    parameters, fixed = split(plan, state.network)
+    key = derived_key(state.key, SAMPLING, state.stage)
+    renewed = step % plan.config.sampling.redraw == 0
+    points = jax.lax.cond(renewed, lambda: draw(plan, setting, key, step, state.network),
+                          lambda: state.points)
     weights = state.weights
     if weighting.kind in ("grad-norm", "ntk"):
-        due = (state.step % weighting.update_every == 0) & (state.step > 0)
+        due = (step % weighting.update_every == 0) & (step > 0)
+        system = system_of(plan, setting, fixed, points, weights)
         weights = jax.lax.cond(
-            due, lambda: smoothed(weights, new_weights(plan, setting, parameters, fixed, batch),
+            due, lambda: smoothed(weights, new_weights(plan, system, parameters),
                                   weighting.momentum), lambda: weights)
+        renewed |= due
+    system = system_of(plan, setting, fixed, points, weights)
+    causal = state.causal
+    if second_order(plan) and chunk_count(plan) > 1:
+        causal = jax.lax.cond(renewed, lambda: system.losses(parameters).causal, lambda: causal)
+        system = system.frozen(causal)
+    state = dataclasses.replace(state, points=points, weights=weights, causal=causal)
+    return state, system, renewed
 
-    def objective(p: Any) -> tuple[Array, Losses]:
-        result = step_losses(plan, setting, eqx.combine(p, fixed), batch)
-        return jnp.sum(jnp.stack([weights[t] * v for t, v in result.terms.items()])), result
 
-    parameters, optimiser, result, gradient_norm = make_optimiser(plan.config.optimiser).update(
-        objective, parameters, state.optimiser, setting.learning_rate, state.step)
-    state = TrainingState(eqx.combine(parameters, fixed), optimiser, weights, state.key,
-                          state.step + 1, state.stage, state.finished)
-    return state, Snapshot(result.terms, result.causal, gradient_norm)
+def second_order(plan: Plan) -> bool:
+    """Whether losses of several steps are compared, so that causal weights must be held."""
+    return plan.config.optimiser.kind != "adam"
+
+
+def one_step(plan: Plan, setting: Setting, state: TrainingState,
+             prepare: Callable[..., Any] = prepared) -> tuple[TrainingState, Snapshot]:
+    """Renew points and weights when due, and let the optimiser take a step."""
+    state, system, renewed = prepare(plan, setting, state)
+    parameters, fixed = split(plan, state.network)
+    parameters, optimiser, losses, gradient_norm = make_optimiser(plan.config.optimiser).update(
+        system, parameters, state.optimiser, setting.learning_rate, state.step, renewed)
+    total = sum(state.weights[t] * v for t, v in losses.terms.items())
+    progress = total < PROGRESS * state.best
+    state = dataclasses.replace(
+        state, network=eqx.combine(parameters, fixed), optimiser=optimiser, step=state.step + 1,
+        best=jnp.where(progress, total, state.best),
+        best_step=jnp.where(progress, state.step, state.best_step))
+    return state, Snapshot(losses.terms, losses.causal, gradient_norm)
 
 
 def sane(setting: Setting, snapshot: Snapshot) -> Array:
@@ -158,16 +203,39 @@ def sane(setting: Setting, snapshot: Snapshot) -> Array:
     return jnp.all(terms <= setting.divergence) & jnp.isfinite(snapshot.gradient_norm)
 
 
-@partial(jax.jit, static_argnums=0)
+def ended(patience: Array | int, state: TrainingState) -> Array:
+    """Whether the stage ends before its time, for lack of progress."""
+    return (jnp.asarray(patience) > 0) & (state.step - state.best_step > patience)
+
+
 def advance(plan: Plan, setting: Setting, state: TrainingState, until: Array
             ) -> tuple[TrainingState, Snapshot]:
-    """Steps up to step `until`, at least one, stopping right after one that is not sane.
+    """Steps up to step `until`, at least one, stopping right after one that is not sane or
+    that ends the stage.
 
     The number of steps is an argument and each goes through the same compiled body, so a
     training cut into other calls takes the same steps to the last bit.
     """
+    if not make_optimiser(plan.config.optimiser).on_host:
+        return _advance_compiled(plan, setting, state, until)
+    while True:
+        state, snapshot = one_step(plan, setting, state, _prepared)
+        if int(state.step) >= int(until) or not _goes_on(setting, state, snapshot):
+            return state, snapshot
+
+
+_prepared = jax.jit(prepared, static_argnums=0)
+
+
+def _goes_on(setting: Setting, state: TrainingState, snapshot: Snapshot) -> Array:
+    return sane(setting, snapshot) & ~ended(setting.patience, state)
+
+
+@partial(jax.jit, static_argnums=0)
+def _advance_compiled(plan: Plan, setting: Setting, state: TrainingState, until: Array
+                      ) -> tuple[TrainingState, Snapshot]:
     def go_on(carry: tuple[TrainingState, Snapshot]) -> Array:
-        return (carry[0].step < until) & sane(setting, carry[1])
+        return (carry[0].step < until) & _goes_on(setting, *carry)
 
     shapes = jax.eval_shape(partial(one_step, plan, setting), state)[1]
     blank = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)

@@ -8,7 +8,7 @@ import numpy as np
 
 from piratenets.config import Config, CurriculumConfig
 from piratenets.errors import InputError, unknown_name
-from piratenets.problems.problem import TIME, Problem
+from piratenets.problems.problem import TIME, Problem, Spectral
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,11 @@ def _check_windows(problem: Problem, windows: int) -> None:
             raise InputError(f"training.windows = {windows}",
                              f"condition {condition.name!r} holds at one time, outside the other "
                              "windows", "Use training.windows = 1")
+    if isinstance(problem.reference, Spectral) and windows >= problem.reference.times:
+        raise InputError(f"training.windows = {windows}",
+                         f"the reference of {problem.name} is stored at {problem.reference.times} "
+                         "times: some windows would have none to be scored at",
+                         f"Use at most {problem.reference.times - 1}")
     if any(c.points is not None for c in problem.conditions):
         raise InputError(f"training.windows = {windows}",
                          f"{problem.name} has data that may lie in any window",

@@ -19,9 +19,18 @@ class TrainingState(eqx.Module):
     network: Network
     optimiser: Any
     weights: Weights
+    points: dict[str, Array]
+    """The points of the conditions that are sampled, as last drawn."""
+    causal: Array
+    """The causal weights that second-order methods hold while points and weights stay."""
+    best: Array
+    """The loss that counts as the last progress, and the step at which it was made."""
+    best_step: Array
     key: Array
     """The run's random key, as raw data. All randomness derives from it, stage and step."""
     step: Array
+    before: Array
+    """Steps taken in the stages before this one (a stage may end early)."""
     stage: Array
     finished: Network | None
     """The networks of the windows before this one, stacked; None for a single window."""

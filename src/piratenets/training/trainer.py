@@ -23,7 +23,7 @@ from piratenets.problems.problem import Condition, Problem, prescribed_values
 from piratenets.references.spectral import linearised_solution
 from piratenets.residuals.residuals import Points
 from piratenets.residuals.sampling import fixed_points, grid_points
-from piratenets.training.loop import Plan, Setting, advance
+from piratenets.training.loop import Plan, Setting, advance, chunk_count, ended
 from piratenets.training.solution import evaluate_network, stage_origin
 from piratenets.training.stages import Stage, stages
 from piratenets.training.state import (
@@ -36,6 +36,7 @@ from piratenets.training.state import (
     taken,
 )
 from piratenets.weighting.balance import starting_weights
+from piratenets.weighting.losses import Losses
 
 SECONDS_PER_CALL = 1.0
 """How long one compiled call should take: short enough to stop soon, long enough to be free."""
@@ -53,6 +54,7 @@ class Progress(NamedTuple):
     """Steps taken in all stages together."""
     recorded: bool
     """Whether this is a step that a line of metrics belongs to."""
+    stage_ended: bool
     done: bool
 
 
@@ -91,9 +93,19 @@ class Trainer:
     def steps_before(self, stage: int) -> int:
         return sum(s.steps for s in self.stages[:stage])
 
+    def fraction(self, state: TrainingState) -> float:
+        """How much of the training is done, in steps that stages may take at most."""
+        if self.finished(state):
+            return 1.0
+        return (self.steps_before(int(state.stage)) + int(state.step)) / self.total_steps
+
+    def stage_ended(self, state: TrainingState) -> bool:
+        """Whether the stage has had its steps, or makes no more progress."""
+        return (int(state.step) >= self.stages[int(state.stage)].steps
+                or bool(ended(self.config.training.patience, state)))
+
     def finished(self, state: TrainingState) -> bool:
-        last = len(self.stages) - 1
-        return int(state.stage) == last and int(state.step) == self.stages[last].steps
+        return int(state.stage) == len(self.stages) - 1 and self.stage_ended(state)
 
     def start(self) -> TrainingState:
         """The state before the first step: the network initialised, weights at their start."""
@@ -117,23 +129,30 @@ class Trainer:
         return make_network(tuple(self.problem.intervals.values()), len(self.problem.unknowns),
                             self.config.network, key, self.dtype, fitted=fitted)
 
-    def _at_stage(self, stage: int, network: Network, finished: Network | None, key: Array
-                  ) -> TrainingState:
+    def _at_stage(self, stage: int, network: Network, finished: Network | None, key: Array,
+                  before: int = 0) -> TrainingState:
         parameters = eqx.filter(network, trainable(network, self.config.network))
         start = self.config.weighting.start if self.config.weighting.kind != "none" else {}
+        chunks, batch = chunk_count(self.plan), self.config.sampling.batch
+        blank = Losses({t: jnp.zeros((), self.dtype) for t in self.problem.terms},
+                       jnp.ones((chunks,), self.dtype))
+        points = {c.name: jnp.zeros((batch, len(self.problem.names)), self.dtype)
+                  for c in self.problem.conditions if c.sampled}
         return TrainingState(
-            network=network, optimiser=make_optimiser(self.config.optimiser).init(parameters),
-            weights=starting_weights(self.problem.terms, start, self.dtype), key=key,
-            step=jnp.asarray(0, jnp.int32), stage=jnp.asarray(stage, jnp.int32), finished=finished)
+            network=network, optimiser=make_optimiser(self.config.optimiser).init(parameters, blank),
+            weights=starting_weights(self.problem.terms, start, self.dtype),
+            points=points, causal=blank.causal, best=jnp.asarray(jnp.inf, self.dtype),
+            best_step=_count(0), key=key, step=_count(0), before=_count(before),
+            stage=_count(stage), finished=finished)
 
     def next_stage(self, state: TrainingState) -> TrainingState:
         """The state at the start of the next stage, from that at the end of this one."""
-        stage = int(state.stage)
+        stage, before = int(state.stage), steps_taken(state)
         if self.config.curriculum.values:
-            return self._at_stage(stage + 1, state.network, None, state.key)
+            return self._at_stage(stage + 1, state.network, None, state.key, before)
         finished = stored(state.finished, state.network, stage)
         network = self._initialised(stage + 1, state.network, state.key)
-        return self._at_stage(stage + 1, network, finished, state.key)
+        return self._at_stage(stage + 1, network, finished, state.key, before)
 
     def _initialised(self, stage: int, previous: Network | None, key: Array) -> Network:
         """A stage's first network: fresh or the previous window's, its head fitted."""
@@ -209,7 +228,8 @@ class Trainer:
                    for name, (p, v) in fixed.items()},
             learning_rate=array(self.config.optimiser.learning_rate),
             tolerance=array(self.config.weighting.tolerance),
-            divergence=array(self.config.training.divergence))
+            divergence=array(self.config.training.divergence),
+            patience=_count(self.config.training.patience))
 
     def _fixed(self, condition: Condition, stage: int, previous: Network | None
                ) -> tuple[np.ndarray, np.ndarray | None]:
@@ -226,7 +246,7 @@ class Trainer:
     def run(self, state: TrainingState) -> Iterator[Progress]:
         """Train from a state to the end, reporting after each call."""
         while not self.finished(state):
-            if int(state.step) == self.stages[int(state.stage)].steps:
+            if self.stage_ended(state):
                 state = self.next_stage(state)
             state = yield from self._run_stage(state)
 
@@ -234,7 +254,8 @@ class Trainer:
         stage = int(state.stage)
         setting, steps = self.setting(state), self.stages[stage].steps
         every, at_once, calls = self.config.record.every, 1, 0
-        while (step := int(state.step)) < steps:
+        while not self.stage_ended(state):
+            step = int(state.step)
             until = min(step + at_once, (step // every + 1) * every, steps)
             began = time.perf_counter()
             state, snapshot = jax.block_until_ready(
@@ -244,8 +265,9 @@ class Trainer:
             if calls:  # The first call's time is mostly compilation.
                 at_once = max(1, round((until - step) * SECONDS_PER_CALL / seconds))
             calls += 1
-            yield Progress(state, snapshot, self.steps_before(stage) + until,
-                           recorded=until % every == 0 or until == steps,
+            over = self.stage_ended(state)
+            yield Progress(state, snapshot, steps_taken(state),
+                           recorded=int(state.step) % every == 0 or over, stage_ended=over,
                            done=self.finished(state))
         return state
 
@@ -254,11 +276,20 @@ class Trainer:
         bad = [t for t, v in snapshot.losses.items() if not float(v) <= limit]
         if not bad and np.isfinite(float(snapshot.gradient_norm)):
             return
-        step = self.steps_before(int(state.stage)) + int(state.step)
+        step = steps_taken(state)
         culprit = f"loss term {bad[0]!r} = {float(snapshot.losses[bad[0]]):g}" if bad else \
             f"gradient norm = {float(snapshot.gradient_norm):g}"
         raise DivergenceError(f"step {step}: {culprit}", "the training has diverged",
                               "Lower optimiser.learning_rate, or raise optimiser.warmup_steps")
+
+
+def steps_taken(state: TrainingState) -> int:
+    """Steps in all stages together."""
+    return int(state.before) + int(state.step)
+
+
+def _count(n: int) -> Array:
+    return jnp.asarray(n, jnp.int32)
 
 
 def load_data(problem: Problem, path: Path) -> tuple[np.ndarray, np.ndarray]:

@@ -28,10 +28,11 @@ def causal_terms(problem: Problem) -> list[str]:
 
 
 def losses(problem: Problem, residuals: Mapping[str, Array], chunks: int,
-           tolerance: Array | float) -> Losses:
+           tolerance: Array | float, held: Array | None = None) -> Losses:
     """Mean squares by term; `chunks` = 1 leaves out the causal weights.
 
-    A causal term is mean_i(w_i L_i) over chunks of time.
+    A causal term is mean_i(w_i L_i) over chunks of time, with weights that follow from the
+    losses unless they are `held`.
     """
     squares = {term: jnp.square(r) for term, r in residuals.items()}
     ordered = causal_terms(problem) if chunks > 1 else []
@@ -39,7 +40,8 @@ def losses(problem: Problem, residuals: Mapping[str, Array], chunks: int,
         some = next(iter(squares.values()))
         return Losses({t: jnp.mean(s) for t, s in squares.items()}, jnp.ones((1,), some.dtype))
     by_chunk = {term: chunk_means(squares[term], chunks) for term in ordered}
-    weights = causal_weights(jnp.stack(list(by_chunk.values())), tolerance)
+    weights = held if held is not None else causal_weights(
+        jnp.stack(list(by_chunk.values())), tolerance)
     terms = {t: jnp.mean(weights * by_chunk[t]) if t in by_chunk else jnp.mean(s)
              for t, s in squares.items()}
     return Losses(terms, weights)
