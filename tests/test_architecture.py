@@ -25,10 +25,10 @@ def imported(module, tree):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module}: relative imports hide where a name is from"
-            names = [node.module]
-            # `from package import module` imports the module.
-            names += [f"{node.module}.{a.name}" for a in node.names
-                      if f"{node.module}.{a.name}" in MODULES]
+            # `from package import module` imports the module, and nothing of the package's own.
+            whole = [f"{node.module}.{a.name}" for a in node.names]
+            names = [n for n in whole if n in MODULES]
+            names += [node.module] if len(names) < len(whole) else []
         else:
             continue
         yield from (n for n in names if n.split(".")[0] == "piratenets")

@@ -21,7 +21,7 @@ import optax  # noqa: E402
 from jax.experimental import io_callback  # noqa: E402
 from jinns.data import CubicMeshPDENonStatio  # noqa: E402
 from jinns.loss import LossPDENonStatio, LossWeightsPDENonStatio, PDENonStatio  # noqa: E402
-from jinns.optimizers import self_scaled_bfgs_or_broyden, vanilla_ngd  # noqa: E402
+from jinns.optimizers import scale_by_SSBroyden_family, vanilla_ngd  # noqa: E402
 from jinns.parameters import Params  # noqa: E402
 from jinns.solver import GetJinnsVariableName  # noqa: E402
 from jinns.validation._validation import AbstractValidationModule  # noqa: E402
@@ -132,7 +132,7 @@ def main() -> None:
         return np.bool_(recorder.over)
 
     if broyden:
-        optimiser, extras = self_scaled_bfgs_or_broyden(broyden=True), SSBROYDEN_EXTRAS
+        optimiser, extras = scale_by_SSBroyden_family(), SSBROYDEN_EXTRAS
     else:
         search = optax.scale_by_backtracking_linesearch(max_backtracking_steps=15)
         optimiser, extras = vanilla_ngd(gram_reg=options.ridge, linesearch=search), None

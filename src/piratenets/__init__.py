@@ -21,6 +21,7 @@ from piratenets.problems import (
     periodic,
 )
 from piratenets.report.report import write_report
+from piratenets.runs.run import Report
 
 __version__ = "0.1.0"
 
@@ -30,6 +31,7 @@ __all__ = [
     "Interval",
     "PirateError",
     "Problem",
+    "Report",
     "Spectral",
     "boundary",
     "data",

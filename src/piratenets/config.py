@@ -139,11 +139,16 @@ class SamplingConfig:
                      "Leave a share for points that cover the whole domain")
 
 
+SECOND_ORDER = frozenset({"lm", "ssbroyden", "ssbfgs", "lbfgs", "spring"})
+"""Optimisers that compare the losses of several steps, to many digits."""
+
+
 @dataclass(frozen=True)
 class OptimiserConfig:
-    kind: Literal["adam", "lm", "ssbroyden", "ssbfgs"] = "adam"
-    """Adam; Levenberg-Marquardt; self-scaled Broyden or BFGS."""
-    then: Literal["none", "adam", "lm", "ssbroyden", "ssbfgs"] = "none"
+    kind: Literal["adam", "soap", "lm", "ssbroyden", "ssbfgs", "lbfgs", "spring"] = "adam"
+    """Adam; SOAP, for wide networks; Levenberg-Marquardt; self-scaled Broyden or BFGS; L-BFGS;
+    SPRING, a natural gradient for many more parameters than points."""
+    then: Literal["none", "adam", "soap", "lm", "ssbroyden", "ssbfgs", "lbfgs", "spring"] = "none"
     """What takes over at step `then_at` of each stage."""
     then_at: int = 0
     damping: float = 1e-2
@@ -151,6 +156,14 @@ class OptimiserConfig:
     ratio: float = 0.15
     """Levenberg-Marquardt: the least damped step is taken that still reduces the loss by this
     fraction of what the model predicts."""
+    precondition_every: int = 2
+    """SOAP: steps between renewals of the bases."""
+    memory: int = 50
+    """L-BFGS: how many steps are remembered."""
+    momentum: float = 0.9
+    """SPRING: how much of the last step is kept."""
+    regularisation: float = 1e-6
+    """SPRING: the damping, relative to the mean diagonal of the kernel."""
     learning_rate: float = 1e-3
     """The peak, after the warm-up."""
     warmup_steps: int = 5000
@@ -160,7 +173,10 @@ class OptimiserConfig:
 
     def __post_init__(self) -> None:
         _positive("optimiser.learning_rate", self.learning_rate)
-        _positive("optimiser.damping", self.damping)
+        for name in ("damping", "precondition_every", "memory", "regularisation"):
+            _positive(f"optimiser.{name}", getattr(self, name))
+        _require(0 <= self.momentum < 1, f"optimiser.momentum = {self.momentum}",
+                 "it must lie in [0, 1)", "Usual values are 0.8 to 0.99")
         _require(0 < self.ratio < 1, f"optimiser.ratio = {self.ratio}", "it must lie in (0, 1)",
                  "Usual values are 0.1 to 0.5")
         _require((self.then == "none") == (self.then_at == 0),
@@ -263,7 +279,7 @@ class Config:
         _require(self.training.windows == 1 or not self.curriculum.values,
                  f"training.windows = {self.training.windows}",
                  "time windows and a curriculum cannot be combined", "Set one of them")
-        second = {self.optimiser.kind, self.optimiser.then} - {"adam", "none"}
+        second = SECOND_ORDER & {self.optimiser.kind, self.optimiser.then}
         _require(not second or self.training.precision == "float64",
                  f"training.precision = {self.training.precision!r}",
                  f"{' and '.join(sorted(second))} needs more digits", "Use float64")

@@ -9,6 +9,7 @@ from piratenets.optimisers import make_optimiser
 from piratenets.optimisers.adam import adam, schedule
 from piratenets.weighting.losses import Losses
 
+NEW = jnp.asarray(False)
 CURVATURE = np.array([1.0, 10.0, 0.1])
 START = np.array([1.0, -2.0, 3.0])
 
@@ -18,14 +19,17 @@ def quadratic(x):
     return loss, Losses({"pde": loss}, jnp.ones(1))
 
 
+BLANK = Losses({"pde": jnp.zeros(())}, jnp.ones(1))
+
+
 def steps(config, count, learning_rate, update=None):
     """Parameters, losses and gradient norms after each step."""
     optimiser = adam(config)
     update = update or jax.jit(lambda *rest: optimiser.update(quadratic, *rest))
     x = {"w": jnp.asarray(START)}
-    state, found = optimiser.init(x), []
+    state, found = optimiser.init(x, BLANK), []
     for k in range(count):
-        x, state, losses, norm = update(x, state, jnp.asarray(learning_rate), jnp.asarray(k))
+        x, state, losses, norm = update(x, state, jnp.asarray(learning_rate), jnp.asarray(k), NEW)
         found.append((np.asarray(x["w"]), float(losses.terms["pde"]), float(norm)))
     return found
 
@@ -101,7 +105,7 @@ def test_parameters_keep_their_precision():
         def objective(x):
             loss = jnp.sum(x**2)
             return loss, Losses({"pde": loss}, jnp.ones(1, jnp.float32))
-        return optimiser.update(objective, x, optimiser.init(x), rate, k)
+        return optimiser.update(objective, x, optimiser.init(x, BLANK), rate, k, NEW)
 
     moved, state, _, norm = jax.eval_shape(step, x, jax.ShapeDtypeStruct((), jnp.float32),
                                            jax.ShapeDtypeStruct((), jnp.int32))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from piratenets.config import SamplingConfig
 from piratenets.problems.problem import Problem, boundary, data, initial, interior, periodic
 from piratenets.residuals.sampling import collocation, fixed_points, grid_points
 
@@ -16,7 +17,8 @@ LOWER, UPPER = jnp.array([0.0, -1.0]), jnp.array([1.0, 1.0])
 
 
 def drawn(key=KEY, lower=LOWER, upper=UPPER, count=256, problem=None):
-    return np.asarray(collocation(problem or burgers(), key, lower, upper, count)["pde"])
+    config = SamplingConfig(batch=count)
+    return np.asarray(collocation(problem or burgers(), key, lower, upper, config)["pde"])
 
 
 def test_points_depend_on_the_key_alone():
@@ -67,7 +69,8 @@ def test_without_time_points_are_not_sorted():
 
 
 def _raw(count):
-    unit = np.asarray(jax.random.uniform(jax.random.fold_in(KEY, 0), (count, 2), jnp.float64))
+    key = jax.random.split(jax.random.fold_in(KEY, 0), 4)[0]
+    unit = np.asarray(jax.random.uniform(key, (count, 2), jnp.float64))
     return np.array([0.0, -1.0]) + np.array([1.0, 2.0]) * unit
 
 
@@ -76,14 +79,14 @@ def test_only_conditions_on_the_whole_domain_are_sampled_each_with_its_own_point
     twice = Problem(name="two", coordinates=problem.coordinates, unknowns=["u"],
                     conditions=[interior(lambda u, c: u.t), initial(lambda x: x),
                                 interior(lambda u, c: u.x, name="second")])
-    points = collocation(twice, KEY, LOWER, UPPER, 32)
+    points = collocation(twice, KEY, LOWER, UPPER, SamplingConfig(batch=32))
     assert list(points) == ["pde", "second"]
     assert not np.isin(points["pde"], points["second"]).any()
 
 
 def test_precision_is_that_of_the_box():
     points = jax.eval_shape(lambda: collocation(burgers(), KEY, LOWER.astype(jnp.float32),
-                                                UPPER.astype(jnp.float32), 8))
+                                                UPPER.astype(jnp.float32), SamplingConfig(batch=8)))
     assert points["pde"].dtype == jnp.float32
 
 

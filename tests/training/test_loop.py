@@ -18,7 +18,8 @@ from piratenets.training.loop import (
     draw,
     new_weights,
     sane,
-    step_losses,
+    split,
+    system_of,
 )
 from piratenets.training.state import SAMPLING, Snapshot, derived_key
 from piratenets.training.trainer import Trainer
@@ -34,6 +35,12 @@ def changed_leaves(old, new):
     """Which leaves of a tree differ, by path."""
     pairs = zip(jax.tree_util.tree_leaves_with_path(old), jax.tree.leaves(new), strict=True)
     return {jax.tree_util.keystr(path) for (path, a), b in pairs if not np.array_equal(a, b)}
+
+
+def losses_of(plan, setting, network, points, weights=None):
+    """The losses by term of a network at given points."""
+    parameters, fixed = split(plan, network)
+    return system_of(plan, setting, fixed, points, weights or {}).losses(parameters)
 
 
 def until(step):
@@ -80,11 +87,11 @@ def test_one_call_or_many_to_the_last_bit(trainer, start, trained):
 
 def test_training_lowers_the_loss(trainer, start):
     setting = trainer.setting(start)
-    batch = draw(trainer.plan, setting, jax.random.key(0), 0)
+    points = draw(trainer.plan, setting, jax.random.key(0), 0)
 
     @jax.jit
     def total(network):
-        return sum(step_losses(trainer.plan, setting, network, batch).terms.values())
+        return sum(losses_of(trainer.plan, setting, network, points).terms.values())
 
     quick = setting._replace(learning_rate=jnp.asarray(0.02, jnp.float64))
     state, _ = advance(trainer.plan, quick, start, until(60))
@@ -96,7 +103,7 @@ def test_points_of_a_step_depend_on_key_and_step_alone(trainer, start, trained):
 
     def points(state, step):
         key = derived_key(state.key, SAMPLING, state.stage)
-        return np.asarray(draw(trainer.plan, setting, key, until(step))["pde"].points)
+        return np.asarray(draw(trainer.plan, setting, key, until(step))["pde"])
 
     np.testing.assert_array_equal(points(start, 5), points(trained[60], 5))
     assert not np.isin(points(start, 5), points(start, 6)).any()
@@ -107,7 +114,9 @@ def test_points_of_a_step_depend_on_key_and_step_alone(trainer, start, trained):
 
 def test_fixed_points_stay(trainer, start):
     setting = trainer.setting(start)
-    batch = draw(trainer.plan, setting, jax.random.key(3), until(17))
+    points = draw(trainer.plan, setting, jax.random.key(3), until(17))
+    assert list(points) == ["pde"]
+    batch = system_of(trainer.plan, setting, start.network, points, start.weights).points
     np.testing.assert_array_equal(batch["initial"].points[:, 1], np.arange(-1, 1, 0.25))
     np.testing.assert_allclose(batch["initial"].values[:, 0],
                                -np.sin(np.pi * np.arange(-1, 1, 0.25)), atol=1e-15)
@@ -125,13 +134,13 @@ def test_weights_change_at_multiples_of_update_every_only(trained):
 
 def test_an_update_is_a_tenth_of_what_the_balance_asks_for(trainer, trained):
     state, setting = trained[20], trainer.setting(trained[20])
-    batch = draw(trainer.plan, setting, derived_key(state.key, SAMPLING, state.stage), until(20))
+    points = draw(trainer.plan, setting, derived_key(state.key, SAMPLING, state.stage), until(20))
 
     @jax.jit
     def norms(network):
         """|d loss / d theta| over what is trained: all but the Fourier frequencies."""
         def terms(n):
-            return step_losses(trainer.plan, setting, n, batch).terms
+            return losses_of(trainer.plan, setting, n, points).terms
 
         return {term: jnp.sqrt(sum(jnp.sum(g**2) for g in jax.tree.leaves(tree))
                                - jnp.sum(tree.embedding.frequencies**2))
@@ -160,8 +169,8 @@ TINY = Problem(name="tiny", coordinates={"t": (0, 1), "x": (-1, 1)}, unknowns=["
                conditions=[interior(lambda u, c: u.t - c.k * u.x), initial(lambda x: x)])
 # The residual 2 b t - k a is -2, -1, 0, 1 at a = 1, b = 2; at t = 0, a x - v is 0.2, -0.8.
 LINEAR = Linear(jnp.array(1.0), jnp.array(2.0))
-BATCH = {"pde": Points(jnp.array([[0.25, 0.9], [0.5, -0.3], [0.75, 0.1], [1.0, 0.5]])),
-         "initial": Points(jnp.array([[0.0, 0.5], [0.0, -1.0]]), jnp.array([[0.3], [-0.2]]))}
+DRAWN = {"pde": jnp.array([[0.25, 0.9], [0.5, -0.3], [0.75, 0.1], [1.0, 0.5]])}
+FIXED = {"initial": Points(jnp.array([[0.0, 0.5], [0.0, -1.0]]), jnp.array([[0.3], [-0.2]]))}
 TOLERANCE = 0.2
 SECOND = math.exp(-TOLERANCE * 2.5)
 """The second chunk's weight: the first one's loss is (4 + 1) / 2."""
@@ -170,15 +179,19 @@ SECOND = math.exp(-TOLERANCE * 2.5)
 def tiny_setting(**changes):
     zero = jnp.zeros(2)
     return Setting(lower=zero, upper=zero + 1, origin=zero, coefficients={"k": jnp.array(3.0)},
-                   fixed={}, learning_rate=jnp.array(1.0), tolerance=jnp.array(TOLERANCE),
-                   divergence=jnp.array(1e10))._replace(**changes)
+                   fixed=FIXED, learning_rate=jnp.array(1.0), tolerance=jnp.array(TOLERANCE),
+                   divergence=jnp.array(1e10), patience=jnp.array(0))._replace(**changes)
+
+
+def tiny_system(plan, fixed, **changes):
+    return system_of(plan, tiny_setting(**changes), fixed, DRAWN, {})
 
 
 def tiny_weights(kind, **changes):
     config = training_config(**{"weighting.kind": kind, "weighting.chunks": 2, **changes})
     parameters, fixed = eqx.partition(LINEAR, eqx.is_inexact_array)
-    found = jax.jit(lambda p: new_weights(Plan(TINY, config), tiny_setting(), p, fixed, BATCH))(
-        parameters)
+    plan = Plan(TINY, config)
+    found = jax.jit(lambda p: new_weights(plan, tiny_system(plan, fixed), p))(parameters)
     return {term: float(w) for term, w in found.items()}
 
 
@@ -188,8 +201,10 @@ def from_measures(pde, start):
 
 
 def tiny_losses(origin=(0.0, 0.0), **changes):
-    plan, setting = Plan(TINY, training_config(**changes)), tiny_setting(origin=jnp.array(origin))
-    return jax.jit(lambda n: step_losses(plan, setting, n, BATCH))(LINEAR)
+    plan = Plan(TINY, training_config(**changes))
+    parameters, fixed = eqx.partition(LINEAR, eqx.is_inexact_array)
+    system = tiny_system(plan, fixed, origin=jnp.array(origin))
+    return jax.jit(lambda p: system.losses(p))(parameters)
 
 
 def test_losses_of_a_step_by_hand():

@@ -71,8 +71,8 @@ def _unforeseen(error: Exception) -> str:
     others = (sys.prefix, sys.base_prefix, str(Path(__file__).parents[1]), "<")
     own = [f for f in frames if not f.startswith(others)]
     where = (own or frames)[-1]
-    return (f"{where}: {type(error).__name__}: {error}. Mend it there, or add --debug to see how it "
-            "came about.")
+    return (f"{where}: {type(error).__name__}: {error}. Mend it there, or add --debug to see "
+            "how it came about.")
 
 
 def _show_warning(message: Any, category: Any, *_: Any, **__: Any) -> None:

@@ -3,8 +3,11 @@
 from piratenets.config import OptimiserConfig
 from piratenets.optimisers.adam import adam
 from piratenets.optimisers.chain import chain
+from piratenets.optimisers.lbfgs import lbfgs
 from piratenets.optimisers.levenberg_marquardt import levenberg_marquardt
 from piratenets.optimisers.optimiser import Objective, Optimiser
+from piratenets.optimisers.soap import soap
+from piratenets.optimisers.spring import spring
 from piratenets.optimisers.ssbroyden import ssbroyden
 
 
@@ -22,6 +25,12 @@ def _named(kind: str, config: OptimiserConfig) -> Optimiser:
             return levenberg_marquardt(config.damping, config.ratio)
         case "ssbroyden" | "ssbfgs":
             return ssbroyden(bfgs=kind == "ssbfgs")
+        case "lbfgs":
+            return lbfgs(config.memory)
+        case "spring":
+            return spring(config.regularisation, config.momentum)
+        case "soap":
+            return soap(config)
         case _:
             return adam(config)
 

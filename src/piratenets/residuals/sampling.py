@@ -14,7 +14,6 @@ from scipy.stats import qmc
 from piratenets.config import SamplingConfig
 from piratenets.problems.problem import Condition, Problem, prescribed_values
 
-
 POOL = 4
 """Candidates for each point that is chosen by its residual."""
 GRADING = 4

@@ -39,6 +39,8 @@ class Report(NamedTuple):
     error: Mapping[str, float] = MappingProxyType({})
     seconds: float = 0.0
     step: int = 0
+    solution: Callable[[], Solution] | None = None
+    """The field as trained so far, while training."""
 
 
 Observer = Callable[[Report], None]
@@ -162,7 +164,7 @@ class Run:
                     self.save()
                 losses = {k: float(v) for k, v in progress.snapshot.losses.items()}
                 observe(Report("training", self.trainer.fraction(progress.state), losses,
-                               error, self.facts["seconds"], progress.step))
+                               error, self.facts["seconds"], progress.step, self.solution))
                 if asked_to_stop() and not progress.done:
                     raise Interrupted(f"run {self.directory.path}",
                                       f"stopped at step {progress.step}, which is saved",

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from piratenets.config import Config, changed, to_json
+from piratenets.config import SECOND_ORDER, Config, changed, to_json
 from piratenets.fields.networks import Network, Shifted, trainable
 from piratenets.optimisers import make_optimiser
 from piratenets.problems.problem import Problem
@@ -178,7 +178,7 @@ def prepared(plan: Plan, setting: Setting, state: TrainingState
 
 def second_order(plan: Plan) -> bool:
     """Whether losses of several steps are compared, so that causal weights must be held."""
-    return plan.config.optimiser.kind != "adam"
+    return bool(SECOND_ORDER & {plan.config.optimiser.kind, plan.config.optimiser.then})
 
 
 def one_step(plan: Plan, setting: Setting, state: TrainingState,

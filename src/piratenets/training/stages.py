@@ -49,8 +49,9 @@ def _curriculum(problem: Problem, curriculum: CurriculumConfig, coefficients: di
     count = sum(v > target if falling else v < target for v in curriculum.values)
     values = [*curriculum.values[:count], target]
     steps = [*curriculum.steps[:count], curriculum.steps[min(count, len(curriculum.steps) - 1)]]
-    return [Stage(problem.lower, problem.upper, problem.coefficients_with({**coefficients, name: v}),
-                  n, f"{name} = {v:g}") for v, n in zip(values, steps, strict=True)]
+    return [Stage(problem.lower, problem.upper,
+                  problem.coefficients_with({**coefficients, name: v}), n, f"{name} = {v:g}")
+            for v, n in zip(values, steps, strict=True)]
 
 
 def _check_windows(problem: Problem, windows: int) -> None:

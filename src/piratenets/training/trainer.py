@@ -138,8 +138,9 @@ class Trainer:
                        jnp.ones((chunks,), self.dtype))
         points = {c.name: jnp.zeros((batch, len(self.problem.names)), self.dtype)
                   for c in self.problem.conditions if c.sampled}
+        optimiser = make_optimiser(self.config.optimiser).init(parameters, blank)
         return TrainingState(
-            network=network, optimiser=make_optimiser(self.config.optimiser).init(parameters, blank),
+            network=network, optimiser=optimiser,
             weights=starting_weights(self.problem.terms, start, self.dtype),
             points=points, causal=blank.causal, best=jnp.asarray(jnp.inf, self.dtype),
             best_step=_count(0), key=key, step=_count(0), before=_count(before),

@@ -109,7 +109,8 @@ class System(eqx.Module):
                 return scale * jnp.stack([found[t] for t in terms])
 
             vector, pull = jax.vjp(scaled, parameters)
-            rows = [ravel_pytree(pull(unit)[0])[0] for unit in jnp.eye(len(terms), dtype=scale.dtype)]
+            units = jnp.eye(len(terms), dtype=scale.dtype)
+            rows = [ravel_pytree(pull(unit)[0])[0] for unit in units]
             return jnp.stack(rows), vector
 
         jacobian, vector = jax.vmap(at, in_axes=(0, None if values is None else 0, 0))(

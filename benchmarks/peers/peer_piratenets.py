@@ -1,0 +1,74 @@
+"""piratenets on Allen-Cahn, as `piratenets solve allen-cahn` runs it: the preset `laptop`.
+
+Nothing but the clock is added: an observer, called about once a second, evaluates the field as
+trained so far on the whole reference grid. Times that no window has reached yet are given what
+the last network says of them, which is what a user would have who stopped then.
+"""
+
+import time
+
+BEGAN = time.monotonic()  # Before the expensive imports.
+
+import ast  # noqa: E402
+import tempfile  # noqa: E402
+from collections.abc import Sequence  # noqa: E402
+
+import piratenets  # noqa: E402
+from recorder import Recorder, arguments  # noqa: E402
+
+SPACING = 1.03
+"""Ratio of the times of two records, at least: they are drawn on a logarithmic axis."""
+
+
+class OverError(Exception):
+    """The budget is spent."""
+
+
+class FollowError:
+    def __init__(self, recorder: Recorder) -> None:
+        self.recorder, self.due, self.step = recorder, 0.0, 0
+
+    def __call__(self, report: piratenets.Report) -> None:
+        over, self.step = self.recorder.over, report.step
+        if report.solution is not None and (over or self.recorder.seconds >= self.due):
+            error = self.recorder.score(report.solution()(self.recorder.points))
+            self.recorder.record(error, report.step)
+            self.due = SPACING * self.recorder.seconds
+        if over:
+            raise OverError
+
+
+def changes(words: Sequence[str]) -> dict[str, object]:
+    """Configuration fields to change, from words such as sampling.batch=2048."""
+    def value(text: str) -> object:
+        try:
+            return ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            return text
+
+    return {path: value(text) for path, text in (word.split("=", 1) for word in words)}
+
+
+def main() -> None:
+    parser = arguments(__doc__)
+    parser.add_argument("--preset", default="laptop")
+    parser.add_argument("--set", nargs="*", default=[], metavar="PATH=VALUE")
+    options = parser.parse_args()
+    recorder = Recorder(options, BEGAN)
+    recorder.note(preset=options.preset, changes=options.set)
+    follow = FollowError(recorder)
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            run = piratenets.solve("allen-cahn", options.preset, seed=options.seed,
+                                   out=f"{folder}/run", observe=follow,
+                                   changes=changes(options.set))
+        except OverError:
+            finished = False
+        else:
+            finished = True
+            recorder.record(recorder.score(run.predict(recorder.points)), run.step)
+    recorder.note(iterations=follow.step, finished=finished)
+
+
+if __name__ == "__main__":
+    main()
