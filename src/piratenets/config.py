@@ -62,6 +62,8 @@ class NetworkConfig:
     """Random weight factorization W = V diag(g), g = exp(s), s ~ N(mean, std^2)."""
     factorization_mean: float = 1.0
     factorization_std: float = 0.1
+    symmetries: bool = True
+    """Whether a symmetry that the problem declares (even in x) is built into the network."""
     embedding: EmbeddingConfig = field(default_factory=EmbeddingConfig)
 
     def __post_init__(self) -> None:

@@ -80,6 +80,7 @@ PARTICULAR: dict[str, dict[str, dict[str, Any]]] = {
 # The rows of the paper's tables that differ from the defaults of `Config`.
 PAPER: dict[str, dict[str, Any]] = {
     "allen-cahn": {
+        "network.symmetries": False,
         "network.embedding.scale": 2.0,
         "optimiser.decay_steps": 5000,
         "training.steps": 300_000,

@@ -222,7 +222,7 @@ def test_allen_cahn():
     problem = find_problem("allen-cahn")
     terms = residual_at(problem, {(0, (0, 0)): 0.5, (0, (1, 0)): 2.0, (0, (0, 2)): 3.0}, [0.3, 0.4])
     assert terms["pde"] == pytest.approx(2.0 - 3e-4 + 5 * 0.125 - 2.5, abs=1e-15)
-    assert problem.coordinates == {"t": Interval(0, 1), "x": periodic(-1, 1)}
+    assert problem.coordinates == {"t": Interval(0, 1), "x": periodic(-1, 1, even=True)}
     np.testing.assert_allclose(starting_values(problem, [0, 0.25], [0, -1])[:, 0],
                                [0.0625 * np.sqrt(0.5), -1.0], atol=1e-15)
 

@@ -1,7 +1,8 @@
 """Embeddings: how a point becomes a vector of features.
 
 A periodic coordinate x enters as (cos wx, sin wx), w = 2 pi / period, before anything
-else, so that every network is periodic by construction. Every embedding is a module that
+else, so that every network is periodic by construction; one that is declared even enters as
+cos wx alone. Every embedding is a module that
 maps one point to `size` features.
 """
 
@@ -25,12 +26,13 @@ Embedding = Any
 
 
 class Lift(eqx.Module):
-    """The point with each periodic coordinate x replaced by (cos wx, sin wx).
+    """The point with each periodic coordinate x replaced by (cos wx, sin wx), or cos wx if even.
 
     With `scaled`, the others are mapped from their interval to [-1, 1].
     """
 
     frequency: tuple[float | None, ...] = eqx.field(static=True)
+    even: tuple[bool, ...] = eqx.field(static=True)
     centre: tuple[float, ...] = eqx.field(static=True)
     half: tuple[float, ...] = eqx.field(static=True)
     size: int = eqx.field(static=True)
@@ -39,17 +41,20 @@ class Lift(eqx.Module):
         # Python numbers: NumPy's would turn float32 features into float64 ones.
         self.frequency = tuple(float(2 * np.pi / i.length) if i.periodic else None
                                for i in intervals)
+        self.even = tuple(i.even for i in intervals)
         self.centre = tuple(float(i.lower + i.upper) / 2 if scaled else 0.0 for i in intervals)
         self.half = tuple(float(i.length) / 2 if scaled else 1.0 for i in intervals)
-        self.size = sum(2 if i.periodic else 1 for i in intervals)
+        self.size = sum(2 if i.periodic and not i.even else 1 for i in intervals)
 
     def __call__(self, point: Array) -> Array:
         lifted: list[Array] = []
         for k, frequency in enumerate(self.frequency):
             if frequency is None:
                 lifted.append((point[k] - self.centre[k]) / self.half[k])
-            else:
-                lifted += [jnp.cos(frequency * point[k]), jnp.sin(frequency * point[k])]
+                continue
+            lifted.append(jnp.cos(frequency * point[k]))
+            if not self.even[k]:
+                lifted.append(jnp.sin(frequency * point[k]))
         return jnp.stack(lifted)
 
 
@@ -90,7 +95,7 @@ class SpectralGrid(eqx.Module):
     """[cos(k.x), sin(k.x)] with the smallest wave vectors k of a regular grid.
 
     The grid's spacing is 2 pi / period for a periodic coordinate and pi / length for
-    another (half a wave over its interval).
+    another (half a wave over its interval). No use is made of a coordinate's being even.
     """
 
     waves: tuple[tuple[float, ...], ...] = eqx.field(static=True)
@@ -114,13 +119,14 @@ class Chebyshev(eqx.Module):
     """Products of Chebyshev polynomials by total degree; harmonics for periodic coordinates."""
 
     lift: Lift
-    periodic: tuple[bool, ...] = eqx.field(static=True)
+    circular: tuple[bool, ...] = eqx.field(static=True)
     products: tuple[tuple[int, ...], ...] = eqx.field(static=True)
     size: int = eqx.field(static=True)
 
     def __init__(self, intervals: tuple[Interval, ...], config: EmbeddingConfig) -> None:
         self.lift = Lift(intervals, scaled=True)
-        self.periodic = tuple(i.periodic for i in intervals)
+        # In an even coordinate, whose lift is cos wx alone, T_n(cos wx) = cos nwx.
+        self.circular = tuple(i.periodic and not i.even for i in intervals)
         self.products = tuple(_multi_indices(len(intervals), config.size, signed=False))
         self.size = config.size
 
@@ -129,7 +135,7 @@ class Chebyshev(eqx.Module):
         degree = max(max(index) for index in self.products)
         factors: list[Array] = []
         k = 0
-        for circular in self.periodic:
+        for circular in self.circular:
             if circular:
                 factors.append(_harmonics(lifted[k], lifted[k + 1], degree))
             else:

@@ -7,6 +7,7 @@ what comes before the linear head is what physics-informed initialisation fits.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -199,6 +200,8 @@ def _block_count(config: NetworkConfig) -> int:
 def make_network(intervals: tuple[Interval, ...], outputs: int, config: NetworkConfig, key: Array,
                  dtype: jnp.dtype, *, fitted: bool) -> Network:
     """The network that the configuration names; `fitted` if least squares fills its head."""
+    if not config.symmetries:
+        intervals = tuple(replace(interval, even=False) for interval in intervals)
     embedding_key, key = jax.random.split(key)
     embedding = make_embedding(intervals, config.embedding, embedding_key, dtype)
     if config.kind in ("pirate", "resnet"):

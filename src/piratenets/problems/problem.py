@@ -38,8 +38,12 @@ class Interval:
     lower: float
     upper: float
     periodic: bool = False
+    even: bool = False
 
     def __post_init__(self) -> None:
+        if self.even and not self.periodic:
+            raise InputError(f"interval ({self.lower}, {self.upper}) declared even",
+                             "only a periodic coordinate can be", "Use periodic(..., even=True)")
         if not (math.isfinite(self.lower) and math.isfinite(self.upper)):
             raise InputError(f"interval ({self.lower}, {self.upper})", "its ends must be finite",
                              "Give two finite numbers")
@@ -52,9 +56,13 @@ class Interval:
         return self.upper - self.lower
 
 
-def periodic(lower: float, upper: float) -> Interval:
-    """A coordinate on a circle: networks are built exactly periodic in it."""
-    return Interval(lower, upper, periodic=True)
+def periodic(lower: float, upper: float, *, even: bool = False) -> Interval:
+    """A coordinate on a circle: networks are built exactly periodic in it.
+
+    `even` says that the solution is even about 0 in this coordinate; networks are then built
+    so, unless `network.symmetries` is switched off. The equation and its data are checked for it.
+    """
+    return Interval(lower, upper, periodic=True, even=even)
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,6 +210,36 @@ class Problem:
         recorded = {c.name: record(self, c) for c in self.conditions}
         put(self, "derivatives", {k: used for k, (used, _) in recorded.items()})
         put(self, "terms", tuple(t for _, terms in recorded.values() for t in terms))
+        for axis, interval in enumerate(intervals.values()):
+            if interval.even:
+                self._check_even(axis)
+
+    def _check_even(self, axis: int) -> None:
+        """Raise unless residuals and prescribed values are the same at x and -x."""
+        random = np.random.default_rng(0)
+        length = self.upper - self.lower
+        point = self.lower + length * random.random(len(self.names))
+        mirrored = point.copy()
+        mirrored[axis] = self.lower[axis] + (-point[axis] - self.lower[axis]) % length[axis]
+        for condition in self.conditions:
+            if condition.sampled:
+                table = {(k, a): random.standard_normal() for k in range(len(self.unknowns))
+                         for a in self.derivatives[condition.name]}
+                sides = [evaluate_residual(self, condition,
+                                           lambda k, a, s=sign, t=table: t[k, a] * s ** a[axis],
+                                           self.coefficients, list(place))
+                         for sign, place in ((1, point), (-1, mirrored))]
+                pairs = [[float(v) for v in side.values()] for side in sides]
+            elif callable(condition.values):
+                pairs = [prescribed_values(self, condition, p[None, :]).ravel().tolist()
+                         for p in (point, mirrored)]
+            else:
+                continue
+            if not np.allclose(*pairs, rtol=1e-6, atol=1e-9):
+                raise InputError(f"coordinate {self.names[axis]!r} of problem {self.name!r}, "
+                                 "declared even",
+                                 f"condition {condition.name!r} differs at {point} and {mirrored}",
+                                 "Leave even=True away")
 
     def _check_names(self) -> None:
         names = [*self.coordinates, *self.unknowns]
