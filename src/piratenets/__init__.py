@@ -1,5 +1,11 @@
 """Physics-informed networks that go deep: PirateNets, from a PDE to a field one can trust."""
 
+import os
+
+# SciPy's BLAS and XLA take turns on the same cores. By default OpenBLAS's threads spin for a
+# while after each call, which costs a Levenberg-Marquardt iteration 1.7 times its time.
+os.environ.setdefault("OPENBLAS_THREAD_TIMEOUT", "4")
+
 import jax
 
 # References, initialisation and second-order training need float64; what runs in float32

@@ -219,7 +219,10 @@ class TrainingConfig:
     """Whether a window starts from the previous one's weights instead of fresh ones."""
     precision: Literal["float32", "float64"] = "float32"
     patience: int = 0
-    """Steps without progress (the loss falling by a tenth) after which a stage ends; 0: never."""
+    """Steps without progress (the loss falling by a tenth) after which a stage ends; 0: never.
+    As with `target`, the steps it has left go to the stages after it."""
+    target: float = 0.0
+    """A stage ends once its loss is below this. The steps it has left go to the stages after it."""
     divergence: float = 1e10
     """A loss term above this stops the run as diverged."""
 
@@ -227,8 +230,10 @@ class TrainingConfig:
         _positive("training.steps", self.steps)
         _positive("training.windows", self.windows)
         _positive("training.divergence", self.divergence)
-        _require(self.patience >= 0, f"training.patience = {self.patience}",
-                 "it must not be negative", "Use 0 to train all steps")
+        for name in ("patience", "target"):
+            value = getattr(self, name)
+            _require(value >= 0, f"training.{name} = {value}", "it must not be negative",
+                     "Use 0 to train all steps")
 
 
 @dataclass(frozen=True)
@@ -331,7 +336,10 @@ def _replaced(node: Any, tree: Mapping[str, Any], prefix: str) -> Any:
             values[name] = _replaced(current, typing.cast("Mapping[str, Any]", value), path + ".")
         elif isinstance(current, dict) and isinstance(value, Mapping):
             entries = _flattened(typing.cast("Mapping[str, Any]", value))
-            values[name] = {**current, **_typed(hints[name], entries, path)}
+            # What is said of a condition ('initial') replaces what was said of its terms.
+            kept = {k: v for k, v in current.items()
+                    if not any(k.startswith(f"{entry}.") for entry in entries)}
+            values[name] = {**kept, **_typed(hints[name], entries, path)}
         else:
             values[name] = _typed(hints[name], value, path)
     return dataclasses.replace(node, **values)

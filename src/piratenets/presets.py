@@ -34,24 +34,39 @@ SMOKE: dict[str, Any] = {
     "record.error_points": 1024,
 }
 
+# Second-order training of a small network in float64: see docs/second-order.md.
 LAPTOP: dict[str, Any] = {
     "network.layers": 3,
-    "network.width": 64,
-    "network.embedding.size": 64,
-    "sampling.batch": 1024,
-    # On Allen-Cahn fixed weights did better than grad-norm (whose updates threw the solution
-    # back) and NTK: see docs/first-order.md.
+    "network.width": 16,
+    "network.embedding.size": 16,
+    "network.embedding.trainable": True,
+    "sampling.batch": 4096,
+    "sampling.kind": "sobol",
+    "sampling.redraw": 10,
+    "sampling.graded": 0.25,
     "weighting.kind": "fixed",
     "weighting.start": {"initial": 100.0, "boundary": 100.0},
-    "weighting.chunks": 16,
-    "optimiser.learning_rate": 2e-3,
-    "optimiser.warmup_steps": 500,
-    "optimiser.decay_steps": 1500,
-    "training.steps": 30_000,
+    "weighting.causal": False,
+    "optimiser.kind": "lm",
+    "training.precision": "float64",
+    "training.steps": 600,
+    "training.patience": 60,
+    "training.warm_start": True,
+    "record.every": 10,
 }
 
 # What a problem adds to the general presets.
 PARTICULAR: dict[str, dict[str, dict[str, Any]]] = {
+    "allen-cahn": {
+        "laptop": {"optimiser.kind": "ssbroyden", "sampling.redraw": 200, "sampling.grid": 512,
+                   "training.steps": 16_000, "training.patience": 0, "record.every": 100},
+    },
+    "kdv": {
+        # The windows that converge first leave their iterations to those that need them.
+        "laptop": {"network.width": 20, "network.embedding.size": 20, "sampling.batch": 6144,
+                   "weighting.start": {"initial": 100.0, "pde": 0.01}, "training.windows": 8,
+                   "training.steps": 200, "training.target": 5e-9},
+    },
     "gray-scott": {
         "smoke": {"network.activation": "swish", "training.windows": 2, "training.steps": 200},
         "laptop": {"network.activation": "swish", "training.windows": 10, "training.steps": 3000,
@@ -69,11 +84,11 @@ PARTICULAR: dict[str, dict[str, dict[str, Any]]] = {
                                  "steps": (200, 200)},
                   "coefficients": {"Re": 400.0}},
         "laptop": {"weighting.start": {"boundary": 100.0, "pde.continuity": 10.0},
-                   "weighting.kind": "grad-norm", "network.layers": 6,
-                   "network.embedding.scale": 5.0,
+                   "network.kind": "mlp", "network.layers": 4, "network.width": 24,
+                   "network.embedding.size": 24, "network.embedding.scale": 3.0,
                    "curriculum": {"coefficient": "Re",
                                   "values": (100.0, 400.0, 1000.0, 1600.0, 3200.0),
-                                  "steps": (2000, 2000, 3000, 3000, 20_000)}},
+                                  "steps": (40, 40, 60, 60, 400)}},
     },
 }
 

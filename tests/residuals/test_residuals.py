@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from piratenets.config import SamplingConfig
 from piratenets.problems.problem import Problem, boundary, data, initial, interior, periodic
 from piratenets.residuals.residuals import Points, residuals
 from piratenets.residuals.sampling import fixed_points
@@ -23,7 +24,7 @@ def vectors(problem, solution, coefficients=None, count=16):
             random = np.random.default_rng(0).random((count, len(lower)))
             batch[condition.name] = Points(jnp.asarray(lower + (upper - lower) * random))
         else:
-            points, values = fixed_points(problem, condition, lower, upper, 4)
+            points, values = fixed_points(problem, condition, lower, upper, SamplingConfig(grid=4))
             batch[condition.name] = Points(jnp.asarray(points),
                                            None if values is None else jnp.asarray(values))
     found = jax.jit(lambda b, c: residuals(problem, solution, b, c))(

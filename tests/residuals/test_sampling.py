@@ -93,7 +93,7 @@ def test_precision_is_that_of_the_box():
 # Fixed grids -------------------------------------------------------------------------------------
 
 def fixed(problem, condition, grid=4):
-    return fixed_points(problem, condition, problem.lower, problem.upper, grid)
+    return fixed_points(problem, condition, problem.lower, problem.upper, SamplingConfig(grid=grid))
 
 
 def test_initial_grid_leaves_out_the_far_end_of_a_periodic_coordinate():
@@ -117,7 +117,7 @@ def test_walls_of_a_window():
         name="box", coordinates={"t": (0, 2), "x": (-1, 1)}, unknowns=["u"],
         conditions=[boundary(lambda u, c: u, {"x": 1}, name="walls")])
     points, _ = fixed_points(problem, problem.conditions[0], np.array([0.5, -1]),
-                             np.array([1.5, 1]), 3)
+                             np.array([1.5, 1]), SamplingConfig(grid=3))
     np.testing.assert_array_equal(points, [[0.5, 1], [1, 1], [1.5, 1]])
 
 

@@ -12,7 +12,7 @@ from jax import Array
 from scipy.stats import qmc
 
 from piratenets.config import SamplingConfig
-from piratenets.problems.problem import Condition, Problem, prescribed_values
+from piratenets.problems.problem import Condition, Interval, Problem, prescribed_values
 
 POOL = 4
 """Candidates for each point that is chosen by its residual."""
@@ -96,7 +96,8 @@ def _graded(problem: Problem, unit: Array, lower: Array, upper: Array) -> Array:
     return jnp.stack(columns, axis=1)
 
 
-def _near(u: Array, place: Array, lower: Array, upper: Array, *, circular: bool) -> Array:
+def _near(u: Array, place: Array, lower: Array | float, upper: Array | float, *, circular: bool
+          ) -> Array:
     """Uniform numbers turned into coordinates that crowd at a place of the interval."""
     length = upper - lower
     if circular:
@@ -120,15 +121,15 @@ def _chosen(key: Array, pool: Array, measure: Array, count: int) -> Array:
 
 
 def fixed_points(problem: Problem, condition: Condition, lower: np.ndarray, upper: np.ndarray,
-                 grid: int) -> tuple[np.ndarray, np.ndarray | None]:
+                 config: SamplingConfig) -> tuple[np.ndarray, np.ndarray | None]:
     """The points of a condition that is not sampled, with its prescribed values.
 
-    On a face: a full grid, `grid` points a free coordinate (the far end of a periodic one is
-    left out: it is the near end). Given points are taken as they are.
+    On a face: a full grid, `grid` points a free coordinate, of which a share is graded towards
+    the rough places on the face. Given points are taken as they are.
     """
     if condition.points is not None:
         return condition.points, np.asarray(condition.values)
-    points = np.concatenate([_face_grid(problem, face, lower, upper, grid)
+    points = np.concatenate([_face_grid(problem, face, lower, upper, config)
                              for face in condition.faces])
     if condition.values is None:
         return points, None
@@ -136,12 +137,28 @@ def fixed_points(problem: Problem, condition: Condition, lower: np.ndarray, uppe
 
 
 def _face_grid(problem: Problem, face: Mapping[str, float], lower: np.ndarray, upper: np.ndarray,
-               grid: int) -> np.ndarray:
-    axes = [np.array([face[name]]) if name in face
-            else np.linspace(low, high, grid, endpoint=not interval.periodic)
-            for (name, interval), low, high in zip(problem.intervals.items(), lower, upper,
-                                                   strict=True)]
+               config: SamplingConfig) -> np.ndarray:
+    on_face = [place for place in problem.rough
+               if all(place.get(name, value) == value for name, value in face.items())]
+    axes: list[np.ndarray] = []
+    for (name, interval), low, high in zip(problem.intervals.items(), lower, upper, strict=True):
+        places = sorted({place[name] for place in on_face if name in place})
+        axes.append(np.array([face[name]]) if name in face else
+                    _graded_axis(interval, float(low), float(high), places, config))
     return grid_points(axes)
+
+
+def _graded_axis(interval: Interval, low: float, high: float, places: list[float],
+                 config: SamplingConfig) -> np.ndarray:
+    """`grid` points: evenly spaced (the far end of a periodic coordinate, which is the near end,
+    left out), a share of them graded towards some places."""
+    crowded = round(config.graded * config.grid) // len(places) if places else 0
+    middle = (np.arange(crowded) + 0.5) / max(crowded, 1)
+    even = np.linspace(low, high, config.grid - crowded * len(places),
+                       endpoint=not interval.periodic)
+    near = [np.asarray(_near(jnp.asarray(middle), jnp.asarray(place), low, high,
+                             circular=interval.periodic)) for place in places if crowded]
+    return np.sort(np.concatenate([even, *near]))
 
 
 def grid_points(axes: list[np.ndarray]) -> np.ndarray:

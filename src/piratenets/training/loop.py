@@ -52,7 +52,7 @@ class Plan:
         neutral = changed(neutral, {
             "weighting.start": {}, "weighting.tolerance": 1.0, "optimiser.learning_rate": 1.0,
             "training.steps": 1, "training.windows": 1, "training.divergence": 1.0,
-            "training.patience": 0,
+            "training.patience": 0, "training.target": 0.0,
             "sampling.grid": 1})
         neutral = dataclasses.replace(
             neutral, initialisation=Config().initialisation,
@@ -79,6 +79,7 @@ class Setting(NamedTuple):
     tolerance: Array
     divergence: Array
     patience: Array
+    target: Array
 
 
 PROGRESS = 0.9
@@ -203,9 +204,10 @@ def sane(setting: Setting, snapshot: Snapshot) -> Array:
     return jnp.all(terms <= setting.divergence) & jnp.isfinite(snapshot.gradient_norm)
 
 
-def ended(patience: Array | int, state: TrainingState) -> Array:
-    """Whether the stage ends before its time, for lack of progress."""
-    return (jnp.asarray(patience) > 0) & (state.step - state.best_step > patience)
+def ended(patience: Array | int, target: Array | float, state: TrainingState) -> Array:
+    """Whether the stage ends before its time: its loss is low enough, or falls no more."""
+    stalled = (jnp.asarray(patience) > 0) & (state.step - state.best_step > patience)
+    return stalled | (state.best < target)
 
 
 def advance(plan: Plan, setting: Setting, state: TrainingState, until: Array
@@ -228,7 +230,7 @@ _prepared = jax.jit(prepared, static_argnums=0)
 
 
 def _goes_on(setting: Setting, state: TrainingState, snapshot: Snapshot) -> Array:
-    return sane(setting, snapshot) & ~ended(setting.patience, state)
+    return sane(setting, snapshot) & ~ended(setting.patience, setting.target, state)
 
 
 @partial(jax.jit, static_argnums=0)

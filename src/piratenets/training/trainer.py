@@ -97,12 +97,18 @@ class Trainer:
         """How much of the training is done, in steps that stages may take at most."""
         if self.finished(state):
             return 1.0
-        return (self.steps_before(int(state.stage)) + int(state.step)) / self.total_steps
+        return steps_taken(state) / self.total_steps
+
+    def steps_of(self, state: TrainingState) -> int:
+        """The most steps that the stage of a state may take: its own, and those that the stages
+        before it, ended early, have left over."""
+        return self.steps_before(int(state.stage) + 1) - int(state.before)
 
     def stage_ended(self, state: TrainingState) -> bool:
-        """Whether the stage has had its steps, or makes no more progress."""
-        return (int(state.step) >= self.stages[int(state.stage)].steps
-                or bool(ended(self.config.training.patience, state)))
+        """Whether the stage has had its steps, is good enough, or makes no more progress."""
+        training = self.config.training
+        return (int(state.step) >= self.steps_of(state)
+                or bool(ended(training.patience, training.target, state)))
 
     def finished(self, state: TrainingState) -> bool:
         return int(state.stage) == len(self.stages) - 1 and self.stage_ended(state)
@@ -230,17 +236,18 @@ class Trainer:
             learning_rate=array(self.config.optimiser.learning_rate),
             tolerance=array(self.config.weighting.tolerance),
             divergence=array(self.config.training.divergence),
-            patience=_count(self.config.training.patience))
+            patience=_count(self.config.training.patience),
+            target=array(self.config.training.target))
 
     def _fixed(self, condition: Condition, stage: int, previous: Network | None
                ) -> tuple[np.ndarray, np.ndarray | None]:
-        box, grid = self.stages[stage], self.config.sampling.grid
+        box, sampling = self.stages[stage], self.config.sampling
         if condition is not self.problem.initial or previous is None:
-            return fixed_points(self.problem, condition, box.lower, box.upper, grid)
+            return fixed_points(self.problem, condition, box.lower, box.upper, sampling)
         # A later window: the same grid, at its own first time, with the previous one's values.
         assert self.problem.time is not None
         points, _ = fixed_points(self.problem, condition, self.problem.lower, self.problem.upper,
-                                 grid)
+                                 sampling)
         points[:, self.problem.time] = box.lower[self.problem.time]
         return points, self.initial_values(stage, previous)(points)
 
@@ -252,8 +259,7 @@ class Trainer:
             state = yield from self._run_stage(state)
 
     def _run_stage(self, state: TrainingState) -> Generator[Progress, None, TrainingState]:
-        stage = int(state.stage)
-        setting, steps = self.setting(state), self.stages[stage].steps
+        setting, steps = self.setting(state), self.steps_of(state)
         every, at_once, calls = self.config.record.every, 1, 0
         while not self.stage_ended(state):
             step = int(state.step)
