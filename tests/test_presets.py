@@ -93,22 +93,29 @@ def test_steps_of_the_paper_s_runs(problem, total):
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)
-@pytest.mark.parametrize(("name", "fewest", "most"), [("smoke", 200, 500),
-                                                      ("laptop", 3000, 30_000)])
-def test_every_preset_fits_every_problem(name, fewest, most, problem):
-    """The trainer checks names, sizes and stages; a preset's steps stay within its promise."""
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_fits_every_problem(name, problem):
+    """The trainer checks names, sizes and stages."""
     config = preset(name, problem)
     assert (config.problem, config.preset) == (problem, name)
-    trainer = Trainer(PROBLEMS[problem], config)
-    assert fewest <= trainer.stages[-1].steps <= most
-    assert config.network.embedding.size == config.network.width
+    assert config.coefficients.keys() == PROBLEMS[problem].coefficients.keys()
+    assert all(stage.steps > 0 for stage in Trainer(PROBLEMS[problem], config).stages)
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+def test_a_smoke_test_is_short_and_a_laptop_has_no_paper_network(problem):
+    smoke, laptop, paper = (preset(name, problem) for name in PRESETS)
+    assert Trainer(PROBLEMS[problem], smoke).total_steps <= 500
+    assert laptop.network.width < paper.network.width
+    # Second-order methods need more digits than the paper's Adam.
+    assert (laptop.training.precision, paper.training.precision) == ("float64", "float32")
 
 
 def test_presets_of_a_problem_of_one_s_own():
     config = preset("laptop", burgers())
     assert (config.problem, config.coefficients) == ("burgers", {"nu": 0.05})
-    assert config.weighting.start == {"pde": 1.0, "initial": 100.0}
-    assert (config.network.width, config.network.embedding.size) == (64, 64)
+    assert config.weighting.start.keys() == {"pde", "initial"}
+    assert Trainer(burgers(), config).total_steps > 0
 
     steady = Problem(name="steady", coordinates={"x": (0, 1)}, unknowns=["u"],
                      conditions=[interior(lambda u, c: u.xx - 1)])

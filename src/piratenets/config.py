@@ -64,6 +64,8 @@ class NetworkConfig:
     factorization_std: float = 0.1
     symmetries: bool = True
     """Whether a symmetry that the problem declares (even in x) is built into the network."""
+    shapes: bool = True
+    """Whether the network sees the known functions that the problem declares."""
     embedding: EmbeddingConfig = field(default_factory=EmbeddingConfig)
 
     def __post_init__(self) -> None:
@@ -214,7 +216,12 @@ class TrainingConfig:
     steps: int = 300_000
     """Training steps of each time window."""
     windows: int = 1
-    """Equal time windows, trained one after the other from the previous one's end."""
+    """Time windows, trained one after the other from the previous one's end."""
+    window_growth: float = 1.0
+    """Each window's length over that of the one before: above 1 where the start is fast."""
+    stretch: bool = False
+    """Whether a window's network sees its time stretched to the length of the whole interval;
+    the equations are weighted in that time too."""
     warm_start: bool = False
     """Whether a window starts from the previous one's weights instead of fresh ones."""
     precision: Literal["float32", "float64"] = "float32"
@@ -229,6 +236,7 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         _positive("training.steps", self.steps)
         _positive("training.windows", self.windows)
+        _positive("training.window_growth", self.window_growth)
         _positive("training.divergence", self.divergence)
         for name in ("patience", "target"):
             value = getattr(self, name)

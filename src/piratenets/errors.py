@@ -20,7 +20,7 @@ class PirateError(Exception):
         self.what, self.why, self.remedy = what, why, remedy
 
 
-class InputError(PirateError, ValueError):
+class InputError(PirateError):
     """A value that cannot be used."""
 
 

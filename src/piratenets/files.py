@@ -8,6 +8,9 @@ from pathlib import Path
 
 from piratenets.errors import StorageError
 
+TEMPORARY = ".tmp"
+"""How the name of a file that is not written to its end yet ends."""
+
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that it is there whole or not at all, whenever the machine stops.
@@ -15,7 +18,7 @@ def write_atomically(path: Path, content: bytes) -> None:
     The content goes to a temporary file beside it, is flushed to the disk, and takes the
     name in one step; an existing file of that name stays intact until then.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}{TEMPORARY}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with open(temporary, "wb") as file:
@@ -24,10 +27,12 @@ def write_atomically(path: Path, content: bytes) -> None:
             os.fsync(file.fileno())
         os.replace(temporary, path)
         _sync_directory(path.parent)
-    except OSError as error:
+    except BaseException as error:  # Ctrl-C as well: half a file serves nobody.
         with contextlib.suppress(OSError):
             temporary.unlink()
-        raise storage_error(path, error, "written") from error
+        if isinstance(error, OSError):
+            raise storage_error(path, error, "written") from error
+        raise
 
 
 def _sync_directory(directory: Path) -> None:

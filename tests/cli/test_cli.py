@@ -10,7 +10,9 @@ import time
 import numpy as np
 import pytest
 
-from piratenets.cli.main import main
+from piratenets.cli.commands import BenchDerivatives, BenchOptimiser
+from piratenets.cli.main import main, parse
+from piratenets.presets import preset
 
 from ..runs.common import PROBLEM, TINY
 
@@ -111,6 +113,35 @@ def test_reference_is_an_archive_by_name(folder, tmp_path):
         assert archive["error"].shape == (1,)
 
 
+def test_table_writes_a_row_for_each_run_of_a_directory(solved, capsys):
+    assert main(["table", str(solved.parent)]) == 0
+    page = solved.parent / "README.md"
+    assert str(page) in "".join(capsys.readouterr().out.split("\n"))
+    summary = json.loads((solved / "summary.json").read_text())
+    (row,) = [line for line in page.read_text().splitlines() if line.startswith("| heat")]
+    assert f"{summary['relative_l2']['u']:.2e}" in row
+    assert f"[{solved.name}]({solved.name})" in row
+    page.unlink()
+
+
+@pytest.mark.parametrize(("words", "expected"), [
+    (["bench", "derivatives", "--width", "8", "--orders", "2"], BenchDerivatives(8, orders=(2,))),
+    (["bench", "optimiser"], BenchOptimiser()),
+    (["bench", "optimiser", "--problem", "kdv", "--preset", "smoke", "--repeats", "3"],
+     BenchOptimiser(("kdv",), "smoke", 3)),
+])
+def test_each_bench_has_its_own_options(words, expected):
+    assert parse(words).what == expected
+
+
+def test_bench_optimiser_measures_the_preset_of_each_problem(monkeypatch):
+    asked = []
+    monkeypatch.setattr("piratenets.cli.main.bench_optimiser",
+                        lambda console, configs, repeats: asked.append((configs, repeats)))
+    assert main(["bench", "optimiser", "--repeats", "3"]) == 0
+    assert asked == [([preset("laptop", "allen-cahn"), preset("laptop", "kdv")], 3)]
+
+
 def test_list_names_problems_presets_and_networks(capsys):
     assert main(["list"]) == 0
     said = " ".join(capsys.readouterr().out.split())
@@ -127,9 +158,15 @@ def test_list_names_problems_presets_and_networks(capsys):
     (["solve", "allen-cahn", "--network.width", "-3"], "it must be positive"),
     (["solve", "allen-cahn", "--network.layers", "4"], "Use a multiple of 3"),
     (["solve", "allen-cahn", "--coefficients.nu", "3"], "--coefficients.epsilon"),
-    (["solve", "allen-cahn", "--weighting.chunks", "7"], "does not divide sampling.batch"),
+    (["solve", "allen-cahn", "--preset", "smoke", "--weighting.chunks", "7"],
+     "does not divide sampling.batch"),
     (["solve", "allen-cahn", "--training.windows", "0"], "it must be positive"),
     (["resume", "nowhere"], "it holds no run"),
+    (["table", "nowhere"], "there is no such directory"),
+    (["table", "."], "Train one there"),
+    (["bench"], "{derivatives, optimiser}"),
+    (["bench", "optimiser", "--problem", "allen-chan"], "Did you mean 'allen-cahn'"),
+    (["bench", "optimiser", "--repeats", "0"], "Give 1 or more"),
     (["reference", "allen-cahn", "--out", "x.csv"], "End its name in .npz"),
     (["reference", "allen-cahn", "--out", "x.npz", "--coefficients.mu", "1"],
      "--coefficients."),

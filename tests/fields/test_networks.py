@@ -9,7 +9,8 @@ import pytest
 from piratenets.config import EmbeddingConfig, NetworkConfig
 from piratenets.errors import InputError
 from piratenets.fields.networks import (
-    Shifted,
+    Frame,
+    Framed,
     adaptive_blocks,
     gate,
     parameter_count,
@@ -137,8 +138,8 @@ def test_networks_of_other_seeds_differ():
 
 def test_a_window_s_network_sees_its_own_clock():
     net = network(network_config("pirate", "none", alpha=0.5))
-    shifted = Shifted(net, jnp.array([0.25, 0.0]))
-    np.testing.assert_array_equal(shifted(POINT), net(jnp.array([0.3 - 0.25, -0.4])))
+    framed = Framed(net, Frame(jnp.array([0.25, 0.0]), jnp.array([4.0, 1.0])))
+    np.testing.assert_array_equal(framed(POINT), net(jnp.array([4 * (0.3 - 0.25), -0.4])))
 
 
 @pytest.mark.parametrize("kind", ["pirate", "resnet"])

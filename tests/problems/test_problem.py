@@ -170,6 +170,16 @@ def test_data_that_cannot_be_used(points, values, why):
         data(points, values)
 
 
+def test_prescribed_values_that_are_not_finite():
+    problem = make(conditions=[initial(lambda x: 1 / x)])
+    points = np.array([[0.0, 0.5], [0.0, 0.0]])
+    np.testing.assert_array_equal(
+        prescribed_values(problem, problem.conditions[0], points[:1]), [[2.0]])
+    with np.errstate(divide="ignore"), pytest.raises(
+            InputError, match=r"condition 'initial' at t = 0, x = 0: \[inf\]: it is not finite"):
+        prescribed_values(problem, problem.conditions[0], points)
+
+
 def test_points_to_evaluate_at():
     problem = burgers()
     problem.check_points(np.array([[0.0, -1.0], [1.0 + 1e-9, 1.0]]))
@@ -203,6 +213,9 @@ def test_problems_from_files(tmp_path):
     (tmp_path / "empty.py").write_text("")
     with pytest.raises(InputError, match="it defines no `problem`"):
         find_problem(str(tmp_path / "empty.py"))
+    (tmp_path / "wrong.py").write_text("x = 1\nproblem = = 2\n")
+    with pytest.raises(InputError, match=r"wrong.py, line 2: it is not Python \(invalid syntax\)"):
+        find_problem(str(tmp_path / "wrong.py"))
 
 
 # The benchmarks, as the paper states them -------------------------------------------------------

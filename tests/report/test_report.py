@@ -29,9 +29,10 @@ from piratenets.report.fields import (
     scored_fields,
 )
 from piratenets.report.history import History, constant
+from piratenets.report.maps import limits, visible
 from piratenets.report.published import PUBLISHED, Published
 from piratenets.report.report import write_report
-from piratenets.report.svg import decimal, power_of_ten, with_palette
+from piratenets.report.svg import decimal, legend_columns, power_of_ten, with_palette
 from piratenets.runs.evaluation import Evaluation
 from piratenets.runs.run import Run
 
@@ -85,7 +86,7 @@ def at_step(run, step, lines=4):
     """The run as if it had been trained to a step (nothing is compiled)."""
     run.state = eqx.tree_at(lambda s: s.step, run.trainer.start(), jnp.asarray(step, jnp.int32))
     fit = {"residual": 1.25e-3, "rank": 7, "features": 8, "points": 32}
-    run.facts = {"seconds": 754.2, "stages": [], "fits": [fit]}
+    run.facts = {"seconds": 754.2, "stages": [], "fits": [fit], "trust": []}
     for k in range(1, lines + 1):
         run.directory.append_metrics(line_of_metrics(10 * k, 2))
     return run
@@ -445,13 +446,34 @@ def test_fields_are_cut_where_they_are_trained():
 
 
 def test_long_histories_are_thinned_and_keep_their_end():
-    lines = [line_of_metrics(k) for k in range(1, 5001)]
-    history = History.read(lines, (100,))
+    lines = [line_of_metrics(k, stage=int(k > 1234)) for k in range(1, 5001)]
+    history = History.read(lines)
     assert len(history.steps) == 1001
     assert history.steps[-1] == 5000
     assert history.by_name("losses")["pde"][-1] == 1 / 5000
     assert not constant(history.by_name("losses"))
     assert constant({})
+    # The first stage's last line, although it is not among the lines that are drawn.
+    assert history.boundaries == (1234,)
+
+
+def test_a_legend_leaves_room_for_the_name_of_the_axis():
+    assert legend_columns(["t = 0", "t = 0.25", "t = 0.5", "t = 0.75", "t = 1"]) == 5
+    # Side by side they take 69 characters; with the first two above one another 54.
+    terms = ["boundary.u", "boundary.v", "pde.continuity", "pde.x", "pde.y"]
+    assert legend_columns(terms) == 4
+    assert [legend_columns(labels) for labels in ([], ["u"], ["u" * 70, "v"])] == [1, 1, 1]
+
+
+def test_colours_show_the_field_and_not_its_singular_corner():
+    field = np.linspace(0, 1, 1000)
+    assert visible(field) == limits(field) == (0, 1)
+    field[:4] = [50, -50, np.nan, 100]
+    assert limits(field) == (-50, 100)
+    assert visible(field) == pytest.approx((0, 1), abs=0.02)
+    # As many again are no exception any more.
+    field[:12] = 100
+    assert visible(field).high == 100
 
 
 def test_a_palette_changes_no_pixel():

@@ -39,25 +39,27 @@ def before(name, function, here):
     setattr(os, name, wrapped)
 
 class HalfWritten:
-    def __init__(self, file): self.file = file
+    def __init__(self, file, path): self.file, self.path = file, path
     def __enter__(self): return self
     def __exit__(self, *_): self.file.close()
     def __getattr__(self, name): return getattr(self.file, name)
     def write(self, content):
         self.file.write(content[: len(content) // 2])
         self.file.flush()
-        visit("half written")
+        visit(which(self.path) + "half written")
         self.file.write(content[len(content) // 2 :])
 
 def is_checkpoint(path): return "step-" in str(path)
 
+def which(path): return "final " if "-final" in str(path) else ""
+
 def opened(path, mode="r", *rest, **options):
     file = builtins.open(path, mode, *rest, **options)
-    return HalfWritten(file) if is_checkpoint(path) and mode == "wb" else file
+    return HalfWritten(file, path) if is_checkpoint(path) and mode == "wb" else file
 
 def descriptor(number):
     link = os.readlink(f"/proc/self/fd/{number}")
-    return "before fsync" if is_checkpoint(link) else (
+    return which(link) + "before fsync" if is_checkpoint(link) else (
         "renamed" if link.endswith("checkpoints") else "")
 
 config = from_json(json.loads((folder / "config-for-test.json").read_text()))
@@ -65,8 +67,9 @@ run = Run.create(folder / "run", config)
 files.open = opened
 before("fsync", os.fsync, descriptor)
 before("replace", os.replace,
-       lambda source, target: "before rename" if is_checkpoint(target) else "")
-run.train(lambda report: visit("step") if report.phase == "training" else None)
+       lambda source, target: which(target) + "before rename" if is_checkpoint(target) else
+       "before the summary" if "summary" in str(target) else "")
+run.train(lambda report: visit({"training": "step"}.get(report.phase, report.phase)))
 """
 
 
@@ -76,18 +79,23 @@ def uninterrupted(tmp_path_factory):
     return checkpoints.named_arrays(run.state)
 
 
+def killed(folder, place, when):
+    """A run whose process was killed there, as one finds it afterwards."""
+    config = tiny_config(folder)
+    (folder / "config-for-test.json").write_text(json.dumps(to_json(config)))
+    done = subprocess.run([sys.executable, "-c", KILLED, str(folder), place, str(when)],
+                          capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    return Run.open(folder / "run")
+
+
 @pytest.mark.parametrize(("place", "when"), [
     ("half written", 3), ("before fsync", 4), ("before rename", 2), ("renamed", 5),
     ("step", 1), ("step", 6),
+    ("final before rename", 1),
 ])
 def test_a_killed_run_ends_with_the_uninterrupted_parameters(tmp_path, uninterrupted, place, when):
-    config = tiny_config(tmp_path)
-    (tmp_path / "config-for-test.json").write_text(json.dumps(to_json(config)))
-    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), place, str(when)],
-                          capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-
-    run = Run.open(tmp_path / "run")
+    run = killed(tmp_path, place, when)
     assert run.step < 60
     run.train()
     arrays = checkpoints.named_arrays(run.state)
@@ -96,3 +104,20 @@ def test_a_killed_run_ends_with_the_uninterrupted_parameters(tmp_path, uninterru
         np.testing.assert_array_equal(array, uninterrupted[name], err_msg=name)
     steps = [line["step"] for line in run.directory.read_metrics()]
     assert steps == [7, 14, 21, 28, 35, 42, 49, 56, 60]
+
+
+def test_a_run_killed_after_its_last_checkpoint_only_lacks_its_summary(tmp_path, uninterrupted):
+    run = killed(tmp_path, "before the summary", 1)
+    assert run.finished
+    assert not run.complete
+    assert run.state.optimiser is None
+    before = {p: p.read_bytes() for p in run.directory.checkpoints.iterdir()}
+    metrics = run.directory.metrics.read_bytes()
+    run.train()
+    assert run.complete
+    assert {p: p.read_bytes() for p in run.directory.checkpoints.iterdir()} == before
+    assert run.directory.metrics.read_bytes() == metrics
+    arrays = checkpoints.named_arrays(run.state)
+    assert any(name.startswith("network.") for name in arrays)
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(array, uninterrupted[name], err_msg=name)

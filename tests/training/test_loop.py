@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from piratenets.errors import DivergenceError, UnknownName
+from piratenets.fields.networks import Frame
 from piratenets.problems.problem import Problem, initial, interior
 from piratenets.residuals.residuals import Points
 from piratenets.training.loop import (
@@ -178,9 +179,11 @@ SECOND = math.exp(-TOLERANCE * 2.5)
 
 def tiny_setting(**changes):
     zero = jnp.zeros(2)
-    return Setting(lower=zero, upper=zero + 1, origin=zero, coefficients={"k": jnp.array(3.0)},
+    return Setting(lower=zero, upper=zero + 1, frame=Frame(zero, zero + 1),
+                   coefficients={"k": jnp.array(3.0)},
                    fixed=FIXED, learning_rate=jnp.array(1.0), tolerance=jnp.array(TOLERANCE),
-                   divergence=jnp.array(1e10), patience=jnp.array(0))._replace(**changes)
+                   divergence=jnp.array(1e10), patience=jnp.array(0),
+                   target=jnp.array(0.0))._replace(**changes)
 
 
 def tiny_system(plan, fixed, **changes):
@@ -200,10 +203,11 @@ def from_measures(pde, start):
     return {"pde": mean / pde, "initial": mean / start}
 
 
-def tiny_losses(origin=(0.0, 0.0), **changes):
+def tiny_losses(origin=(0.0, 0.0), scale=1.0, **changes):
     plan = Plan(TINY, training_config(**changes))
     parameters, fixed = eqx.partition(LINEAR, eqx.is_inexact_array)
-    system = tiny_system(plan, fixed, origin=jnp.array(origin))
+    frame = Frame(jnp.array(origin), jnp.array([scale, 1.0]))
+    system = tiny_system(plan, fixed, frame=frame)
     return jax.jit(lambda p: system.losses(p))(parameters)
 
 
@@ -218,6 +222,12 @@ def test_losses_in_a_window_see_its_own_clock():
     """With the origin at t = 0.25 the residual is 2 b (t - 0.25) - k a."""
     found = tiny_losses((0.25, 0.0), **{"weighting.causal": False})
     assert float(found.terms["pde"]) == pytest.approx((9 + 4 + 1 + 0) / 4, rel=1e-14)
+
+
+def test_losses_in_a_stretched_window_are_those_of_the_problem_s_own_time():
+    """With time from t = 0.25 on stretched by 2 it is 2 b 2^2 (t - 0.25) - k a."""
+    found = tiny_losses((0.25, 0.0), 2.0, **{"weighting.causal": False})
+    assert float(found.terms["pde"]) == pytest.approx((9 + 1 + 25 + 81) / 4, rel=1e-14)
 
 
 def test_gradient_norm_weights_by_hand():

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from piratenets.errors import InputError, UnknownName
+from piratenets.fields.networks import Frame
 from piratenets.problems.problem import Problem, boundary, data, initial, interior
-from piratenets.training.solution import Solution, evaluate_network
+from piratenets.training.solution import Solution, evaluate_network, stage_frame
 from piratenets.training.stages import stages, window_edges
 from piratenets.training.trainer import Trainer
 
@@ -16,6 +17,10 @@ from ..common import burgers, training_config
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 BURGERS = burgers()
+
+
+def frame_at(time):
+    return Frame(np.array([time, 0.0]), np.ones(2))
 
 
 def same(a, b):
@@ -42,8 +47,36 @@ def test_windows_share_out_the_time():
     assert [s.steps for s in found] == [7] * 4
     assert [s.label for s in found][1] == "t in [2.5, 3]"
     np.testing.assert_array_equal(window_edges(problem, 4), [2, 2.5, 3, 3.5, 4])
+    assert all((s.scale == 1).all() for s in found)
     # The problem's own box is as it was.
     np.testing.assert_array_equal(problem.lower, [-1, 2])
+
+
+def test_windows_that_grow_with_their_time_stretched():
+    """Lengths 1, 2, 4 of 7; each network sees a time as long as the whole interval, from its
+    beginning on, and the equation's weight is that of the stretched time."""
+    config = training_config(**{"training.windows": 3, "training.window_growth": 2.0,
+                                "training.stretch": True, "weighting.kind": "fixed",
+                                "weighting.start": {"pde": 5.0, "initial": 3.0}})
+    found = stages(BURGERS, config)
+    np.testing.assert_allclose([s.lower[0] for s in found], [0, 1 / 7, 3 / 7], rtol=1e-15)
+    assert found[-1].upper[0] == 1
+    np.testing.assert_allclose([s.scale for s in found], [[7, 1], [3.5, 1], [1.75, 1]], rtol=1e-14)
+    frame = stage_frame(BURGERS, found[1])
+    np.testing.assert_allclose(frame.seen(np.array([[1 / 7, 0.3], [3 / 7, 0.3]])),
+                               [[0, 0.3], [1, 0.3]], atol=1e-15)
+    weights = Trainer(BURGERS, config).start().weights
+    assert {k: float(w) for k, w in weights.items()} == pytest.approx({"pde": 5 / 49, "initial": 3})
+
+
+def test_a_stretched_window_begins_at_the_problem_s_first_time():
+    problem = dataclasses.replace(BURGERS, coordinates={"t": (2, 4), "x": (-1, 1)},
+                                  conditions=[interior(lambda u, c: u.t),
+                                              initial(lambda x: x, at=2.0)])
+    config = training_config(**{"training.windows": 4, "training.stretch": True})
+    frame = stage_frame(problem, stages(problem, config)[1])
+    np.testing.assert_allclose(frame.seen(np.array([[2.5, 0.3], [3.0, 0.3]])),
+                               [[2, 0.3], [4, 0.3]], atol=1e-14)
 
 
 def curriculum(values, steps, target=0.05):
@@ -143,7 +176,7 @@ def test_a_window_starts_where_the_last_one_ended(windowed):
     points, values = trainer.setting(second).fixed["initial"]
     # The grid of 8 points, at the window's first time.
     np.testing.assert_array_equal(points, [[0.5, x] for x in np.arange(-1, 1, 0.25)])
-    exact = evaluate_network(first.network, np.zeros(2), np.asarray(points))
+    exact = evaluate_network(first.network, frame_at(0.0), np.asarray(points))
     np.testing.assert_array_equal(values, exact)
     np.testing.assert_allclose(values, jax.jit(jax.vmap(first.network))(points),
                                rtol=0, atol=1e-14)
@@ -159,7 +192,8 @@ def test_a_window_has_its_own_box_and_clock(windowed):
     for state, times, origin in ((first, (0, 0.5), 0), (second, (0.5, 1), 0.5)):
         setting = trainer.setting(state)
         assert (float(setting.lower[0]), float(setting.upper[0])) == times
-        np.testing.assert_array_equal(setting.origin, [origin, 0])
+        np.testing.assert_array_equal(setting.frame.origin, [origin, 0])
+        np.testing.assert_array_equal(setting.frame.scale, [1, 1])
 
 
 def test_a_window_starts_afresh_and_keeps_the_networks_before_it(windowed):
@@ -182,7 +216,7 @@ def test_a_window_s_network_is_fitted_to_the_last_one_s_end(windowed):
     _, known = trainer._known_values(1, first.network)
     np.testing.assert_array_equal(known[:16], known[16:])
     end = np.stack([np.full(16, 0.5), np.linspace(-1, 1, 16, endpoint=False)], axis=1)
-    np.testing.assert_array_equal(known[:16], evaluate_network(first.network, np.zeros(2), end))
+    np.testing.assert_array_equal(known[:16], evaluate_network(first.network, frame_at(0.0), end))
 
 
 def test_a_warm_window_starts_from_the_previous_network(windowed):
@@ -199,8 +233,8 @@ def test_a_solution_takes_the_window_that_a_time_lies_in(windowed):
     solution = Solution(BURGERS, trainer.stages, second)
     times = np.array([0.0, 0.49, 0.5, 0.51, 1.0])
     points = np.stack([times, np.full(5, 0.3)], axis=1)
-    expected = np.concatenate([evaluate_network(first.network, np.zeros(2), points[:2]),
-                               evaluate_network(second.network, np.array([0.5, 0]), points[2:])])
+    expected = np.concatenate([evaluate_network(first.network, frame_at(0.0), points[:2]),
+                               evaluate_network(second.network, frame_at(0.5), points[2:])])
     np.testing.assert_array_equal(solution(points), expected)
     assert solution.end == 1.0
     assert Solution(BURGERS, trainer.stages, first).end == 0.5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import tyro
 
@@ -84,17 +84,49 @@ class Reference:
 
 
 @dataclass(frozen=True)
-class Bench:
-    """Measure on this machine, in one run: a training gradient by Taylor passes against nested
-    reverse mode."""
+class Table:
+    """Write README.md for a directory of runs: a row a benchmark, from the runs alone."""
 
-    what: Annotated[Literal["derivatives"], tyro.conf.Positional]
+    results: Annotated[Path, tyro.conf.Positional] = Path("results")
+    """The directory that holds the runs' directories."""
+
+
+@dataclass(frozen=True)
+class BenchDerivatives:
+    """A training gradient by Taylor passes against nested reverse mode."""
+
     width: int = 256
+    """Channels of a hidden layer."""
     layers: int = 9
+    """Hidden layers."""
     batches: tuple[int, ...] = (1024, 4096)
+    """Numbers of points."""
     orders: tuple[int, ...] = (2, 3, 4)
+    """Orders of the derivatives in the residual."""
     repeats: int = 5
     """Timed calls of each kind, taken in turn; the fastest counts."""
 
 
-Command = List | Solve | Resume | Evaluate | WriteReport | Predict | Reference | Bench
+@dataclass(frozen=True)
+class BenchOptimiser:
+    """The parts of an iteration of Levenberg-Marquardt and of self-scaled Broyden, and how far
+    each iteration is from the machine's matrix-product limit."""
+
+    problem: tuple[str, ...] = ("allen-cahn", "kdv")
+    """Problems by name, or Python files that define `problem`."""
+    preset: str = "laptop"
+    """Whose network, points and weights are used."""
+    repeats: int = 11
+    """Timed iterations; medians count."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Measure on this machine, in one run."""
+
+    what: Annotated[Annotated[BenchDerivatives, tyro.conf.subcommand("derivatives")]
+                    | Annotated[BenchOptimiser, tyro.conf.subcommand("optimiser")],
+                    tyro.conf.arg(name="")]
+
+
+Command = List | Solve | Resume | Evaluate | WriteReport | Predict | Reference | Table | Bench

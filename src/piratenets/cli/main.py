@@ -17,22 +17,26 @@ import numpy as np
 import tyro
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from piratenets.api import default_directory, load, resume, solve_config
 from piratenets.bench.derivatives import bench_derivatives
+from piratenets.bench.optimiser import bench_optimiser
 from piratenets.cli import commands as c
 from piratenets.cli.progress import live_progress
 from piratenets.config import EmbeddingConfig, NetworkConfig
-from piratenets.errors import InputError, Interrupted, PirateError
+from piratenets.errors import InputError, Interrupted, PirateError, unknown_name
 from piratenets.files import storage_error, write_atomically
 from piratenets.presets import PRESETS, preset
 from piratenets.problems import BY_NAME, find_problem
 from piratenets.references.reference import load_reference
 from piratenets.report.report import write_report
+from piratenets.report.table import write_table
 from piratenets.runs.directory import read_json
 from piratenets.runs.run import Report, Run
 
+COMMANDS = ("list", "solve", "resume", "evaluate", "report", "predict", "reference", "table",
+            "bench")
 console = Console()
 errors = Console(stderr=True)
 
@@ -82,6 +86,8 @@ def _show_warning(message: Any, category: Any, *_: Any, **__: Any) -> None:
 
 def parse(words: list[str]) -> c.Command:
     """The command that the words spell; --help and mistakes in options end here."""
+    if words and words[0] not in COMMANDS and not words[0].startswith("-"):
+        raise unknown_name("command", words[0], COMMANDS)
     return tyro.cli(command_type(words), args=words or ["--help"], prog="piratenets",
                     description="Solve partial differential equations with physics-informed "
                                 "networks that go deep. Add --debug for tracebacks.")
@@ -97,7 +103,8 @@ def command_type(words: Sequence[str]) -> Any:
     kinds = [named("list", c.List), named("solve", c.Solve, _solve_default(words)),
              named("resume", c.Resume), named("evaluate", c.Evaluate),
              named("report", c.WriteReport), named("predict", c.Predict),
-             named("reference", c.Reference, _reference_default(words)), named("bench", c.Bench)]
+             named("reference", c.Reference, _reference_default(words)),
+             named("table", c.Table), named("bench", c.Bench)]
     union = kinds[0]
     for kind in kinds[1:]:
         union = union | kind
@@ -138,15 +145,15 @@ def _named_problem(words: Sequence[str]) -> str:
 
 
 def _list(command: c.List) -> None:
-    table = Table("problem", "coordinates", "unknowns", "coefficients", "presets",
+    table = Table(Column("problem", no_wrap=True), "coordinates", "unknowns", "coefficients",
                   title="Problems: piratenets solve NAME --preset PRESET")
     for name, problem in BY_NAME.items():
         coordinates = ", ".join(f"{k} in [{i.lower:g}, {i.upper:g}]" + " periodic" * i.periodic
                                 for k, i in problem.intervals.items())
         coefficients = ", ".join(f"{k} = {v:g}" for k, v in problem.coefficients.items())
-        table.add_row(name, coordinates, ", ".join(problem.unknowns), coefficients,
-                      ", ".join(PRESETS))
+        table.add_row(name, coordinates, ", ".join(problem.unknowns), coefficients)
     console.print(table)
+    console.print(f"Presets (--preset): {', '.join(PRESETS)}")
     for label, field in (("Networks (--network.kind)", "kind"),
                          ("Activations (--network.activation)", "activation")):
         console.print(f"{label}: {', '.join(_choices(NetworkConfig, field))}")
@@ -187,6 +194,8 @@ def _show_summary(run: Run) -> None:
     if run.reference is not None:
         _show_errors(summary["relative_l2"], run.reference.error, summary["literature_relative_l2"])
         _show_stages(summary["stages"])
+    for doubt in summary["doubts"]:
+        console.print(f"[yellow]Doubt:[/yellow] {escape(doubt)}.", soft_wrap=True, highlight=False)
     if summary["preset"] == "smoke":
         console.print("This was a smoke test: it shows that everything works, its error means "
                       "nothing.")
@@ -271,8 +280,6 @@ def _read_table(path: Path, columns: Sequence[str]) -> np.ndarray:
     except OSError as error:
         raise storage_error(path, error, "read") from error
     except ValueError as error:
-        if isinstance(error, InputError):
-            raise
         raise InputError(str(path), f"it is not a table of numbers ({error})",
                          "Give one row a point, numbers only") from error
     return np.atleast_2d(table)
@@ -324,14 +331,24 @@ def _reference(command: c.Reference) -> None:
     console.print(f"{reference.method}; saved in {command.out}", soft_wrap=True, highlight=False)
 
 
+def _table(command: c.Table) -> None:
+    console.print(f"Table: {write_table(command.results)}", soft_wrap=True, highlight=False)
+
+
 def _bench(command: c.Bench) -> None:
-    bench_derivatives(console, command.width, command.layers, command.batches, command.orders,
-                      command.repeats)
+    what = command.what
+    if isinstance(what, c.BenchOptimiser):
+        configs = [preset(what.preset, name) for name in what.problem]
+        bench_optimiser(console, configs, what.repeats)
+    else:
+        bench_derivatives(console, what.width, what.layers, what.batches, what.orders,
+                          what.repeats)
 
 
 _DO = cast("dict[type, Callable[[Any], None]]", {
     c.List: _list, c.Solve: _solve, c.Resume: _resume, c.Evaluate: _evaluate,
-    c.WriteReport: _report, c.Predict: _predict, c.Reference: _reference, c.Bench: _bench,
+    c.WriteReport: _report, c.Predict: _predict, c.Reference: _reference, c.Table: _table,
+    c.Bench: _bench,
 })
 
 

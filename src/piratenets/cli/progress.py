@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from pathlib import Path
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 from piratenets.runs.run import Observer, Report
 
@@ -24,17 +25,28 @@ def live_progress(console: Console, out: Path) -> Generator[Observer]:
         yield _plain(console)
         return
     columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TaskProgressColumn(),
-               TimeElapsedColumn(), TextColumn("{task.fields[left]}"),
-               TextColumn("{task.fields[numbers]}"))
-    with Progress(*columns, console=console) as bar:
-        task = bar.add_task("starting", total=1.0, left="", numbers="")
+               TimeElapsedColumn(), TextColumn("{task.fields[left]}"))
+    with _Live(*columns, console=console) as bar:
+        task = bar.add_task("starting", total=1.0, left="")
         clock = _Clock()
 
         def observe(report: Report) -> None:
+            bar.numbers = _numbers(report)
             bar.update(task, description=report.phase, completed=report.fraction,
-                       left=clock.left(report), numbers=_numbers(report))
+                       left=clock.left(report))
 
         yield observe
+
+
+class _Live(Progress):
+    """A bar with lines of numbers below it, as many as the terminal's width asks for."""
+
+    numbers = ""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield from super().get_renderables()
+        if self.numbers:
+            yield Text(self.numbers)
 
 
 def _plain(console: Console) -> Observer:

@@ -173,14 +173,32 @@ Network = Any
 """A module that maps one point to the unknowns and has `features` and `head`."""
 
 
-class Shifted(eqx.Module):
-    """A network that sees coordinates relative to an origin: a time window's own clock."""
+class Frame(eqx.Module):
+    """How a network sees coordinates: from an origin on, in units of its own, and with known
+    functions of them beside."""
+
+    origin: Any
+    scale: Any
+    shapes: tuple[Callable[..., Any], ...] = eqx.field(static=True, default=())
+
+    def seen(self, points: Any) -> Any:
+        """What the network is given at one point (d,), or at several (n, d)."""
+        plain = (points - self.origin) * self.scale
+        if not self.shapes:
+            return plain
+        columns = [points[..., k] for k in range(points.shape[-1])]
+        shapes = jnp.stack([shape(*columns) for shape in self.shapes], axis=-1)
+        return jnp.concatenate([plain, shapes], axis=-1)
+
+
+class Framed(eqx.Module):
+    """A network that sees coordinates in a frame: a time window's own clock."""
 
     network: Network
-    origin: Array
+    frame: Frame
 
     def __call__(self, point: Array) -> Array:
-        return self.network(point - self.origin)
+        return self.network(self.frame.seen(point))
 
 
 def _make_head(outputs: int, config: NetworkConfig, key: Array, dtype: jnp.dtype, *,

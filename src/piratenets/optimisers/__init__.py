@@ -1,5 +1,7 @@
 """Optimisers by the name the configuration gives them."""
 
+from functools import cache
+
 from piratenets.config import OptimiserConfig
 from piratenets.optimisers.adam import adam
 from piratenets.optimisers.chain import chain
@@ -11,8 +13,12 @@ from piratenets.optimisers.spring import spring
 from piratenets.optimisers.ssbroyden import ssbroyden
 
 
+@cache
 def make_optimiser(config: OptimiserConfig) -> Optimiser:
-    """The optimiser that the configuration names, or the chain of two."""
+    """The optimiser that the configuration names, or the chain of two.
+
+    The same one each time, because a chain keeps what it has compiled.
+    """
     first = _named(config.kind, config)
     if config.then == "none":
         return first

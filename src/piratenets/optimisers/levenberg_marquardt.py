@@ -78,9 +78,9 @@ def levenberg_marquardt(damping: float = 1e-2, ratio: float = 0.15) -> Optimiser
 
 
 def _after(state: Damping, damping: float) -> Damping:
-    grown = damping > float(state.value)
+    fell = damping < float(state.value)
     return Damping(jnp.asarray(damping, state.value.dtype),
-                   (state.growing + 1 if grown else 0 * state.growing))
+                   (0 * state.growing if fell else state.growing + 1))
 
 
 def _search(objective: Objective, normal: Normal, x: Array, unravel: Any, value: float,

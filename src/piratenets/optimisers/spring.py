@@ -50,7 +50,7 @@ def spring(damping: float = 1e-6, momentum: float = 0.9) -> Optimiser:
         samples = Samples(objective, parameters)
         residual, image = samples.residual_and_image(expected)
         kernel = samples.kernel()
-        shift = damping * jnp.mean(jnp.diag(kernel)) + jnp.finfo(x.dtype).tiny
+        shift = damping * _mean_of_rows(jnp.diag(kernel)) + jnp.finfo(x.dtype).tiny
         factor = jax.scipy.linalg.cho_factor(kernel + shift * jnp.eye(*kernel.shape, dtype=x.dtype))
         dual = jax.scipy.linalg.cho_solve(factor, residual - image)
         correction, gradient = samples.pulled_back(jnp.stack([dual, residual]))
@@ -66,6 +66,11 @@ def spring(damping: float = 1e-6, momentum: float = 0.9) -> Optimiser:
                 2 * jnp.linalg.norm(gradient))
 
     return Optimiser(init, update)
+
+
+def _mean_of_rows(diagonal: Array) -> Array:
+    """The mean over the rows that there are: blocks that overlap have rows of zeros."""
+    return jnp.sum(diagonal) / jnp.maximum(jnp.sum(diagonal > 0), 1).astype(diagonal.dtype)
 
 
 def searched(tried: Callable[[Array], Trial], start: Trial) -> Trial:

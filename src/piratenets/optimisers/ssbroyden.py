@@ -12,7 +12,8 @@ strong-Wolfe search, changes the gradient by y. With n parameters and
     H+ = [H - Hy(Hy)'/(y'Hy) + phi (y'Hy) v v'] / tau + rho s s'
 
 theta = 0 and phi = 1 give the self-scaled BFGS update (SSBFGS). H is carried over when the
-points are drawn anew; it starts over where it has stopped giving directions of descent.
+points are drawn anew; it starts over where it has stopped giving directions of descent, or
+where the search along one finds no other parameters.
 """
 
 from __future__ import annotations
@@ -68,6 +69,8 @@ def ssbroyden(*, bfgs: bool = False, search_steps: int = 25) -> Optimiser:
         moved = x + found
         new_f, new_g = after.value, after.grad
         inverse = updated_inverse(inverse, found, new_g - g, g, after.learning_rate, bfgs=bfgs)
+        # The same search would be made again and again.
+        inverse = jnp.where(jnp.all(moved == x), 0.0, inverse)
         due = renewed | ((step + 1) % LOSSES_EVERY == 0)
         losses = jax.lax.cond(due, lambda: objective(unravel(moved))[1], lambda: state.losses)
         return (unravel(moved), QuasiNewton(inverse, new_f, new_g, losses), losses,
@@ -113,7 +116,7 @@ def scaling(h: Array, b: Array, n: int, *, bfgs: bool) -> tuple[Array, Array]:
         theta = jnp.zeros_like(theta)
     sigma = 1.0 + a * theta
     r = jnp.minimum(1.0, 1.0 / b)
-    root = jnp.abs(sigma) ** (1.0 / (1.0 - n))
+    root = jnp.abs(sigma) ** (1.0 / (1.0 - max(n, 2)))
     positive = r * jnp.minimum(root, 1.0 / jnp.where(theta > 0, theta, 1.0))
     tau = jnp.where(theta <= 0, jnp.minimum(r * root, sigma), positive)
     return tau, (1.0 - theta) / sigma

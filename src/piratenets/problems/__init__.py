@@ -53,7 +53,11 @@ def _from_file(path: Path) -> Problem:
         spec = importlib.util.spec_from_file_location(key, path)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        try:
+            spec.loader.exec_module(module)
+        except SyntaxError as error:
+            raise InputError(f"{error.filename}, line {error.lineno}",
+                             f"it is not Python ({error.msg})", "Mend it there") from error
         sys.modules[key] = module
     problem = getattr(sys.modules[key], "problem", None)
     if not isinstance(problem, Problem):

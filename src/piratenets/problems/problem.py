@@ -190,6 +190,10 @@ class Problem:
     rough: Sequence[Mapping[str, float]] = ()
     """Places, each given by some coordinates, where data or solution are rough: sampling may be
     graded towards them."""
+    shapes: Sequence[Callable[..., Any]] = ()
+    """Known functions of the coordinates (all of them, in order) that have the shape of a
+    roughness: networks see their values, which should be of order one, beside the coordinates,
+    unless `network.shapes` is switched off."""
     terms: tuple[str, ...] = field(init=False)
     """Names of the scalar residuals of all conditions, in order: 'pde', 'initial' ..."""
     derivatives: Mapping[str, frozenset[Index]] = field(init=False)
@@ -406,5 +410,11 @@ def prescribed_values(problem: Problem, condition: Condition, points: np.ndarray
             if name not in condition.faces[0]]
     values = condition.values(*free)
     columns = values if isinstance(values, tuple | list) else (values,)
-    return np.stack([np.broadcast_to(np.asarray(c, dtype=float), (len(points),))
-                     for c in columns], axis=1)
+    table = np.stack([np.broadcast_to(np.asarray(c, dtype=float), (len(points),))
+                      for c in columns], axis=1)
+    if not np.isfinite(table).all():
+        row = int(np.argwhere(~np.isfinite(table))[0, 0])
+        place = ", ".join(f"{n} = {x:g}" for n, x in zip(problem.names, points[row], strict=True))
+        raise InputError(f"condition {condition.name!r} at {place}: {table[row]}",
+                         "it is not finite", "Mend its function there")
+    return table

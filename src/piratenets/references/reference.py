@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 import platformdirs
 
-from piratenets.errors import ConvergenceError, InputError
+from piratenets.errors import ConvergenceError, InputError, StorageError
 from piratenets.files import read_bytes, write_atomically
 from piratenets.problems.problem import (
     Exact,
@@ -32,6 +33,10 @@ Progress = Callable[[str, float], None]
 
 CONTINUATION = (100.0, 400.0, 1000.0, 1600.0, 3200.0)
 """Reynolds numbers that the cavity's continuation passes, kept as they are found."""
+
+CONVERGED, USABLE = 1e-6, 1e-2
+"""Relative errors of a spectral reference: above the first it comes with a warning, above the
+second it is refused. (Scores are never quoted below it in any case.)"""
 
 CAVITY_TOLERANCE = 1e-3
 """Relative error of a velocity above which a flow is not resolved (the curriculum's are 4e-5)."""
@@ -91,7 +96,16 @@ def load_reference(problem: Problem, coefficients: Mapping[str, float],
     content = _cached(_path(problem, coefficients))
     if content is None:
         content = _compute_and_keep(problem, coefficients, progress).to_bytes()
-    return from_bytes(problem, content)
+    reference = from_bytes(problem, content)
+    if isinstance(problem.reference, Spectral) and reference.largest_error > CONVERGED:
+        warnings.warn(f"the reference of {problem.name} is not converged: its measured error is "
+                      f"{_listing(reference.error)}, and no score is quoted below it. Raise "
+                      "`modes` or `steps` in its Spectral(...)", stacklevel=2)
+    return reference
+
+
+def _listing(error: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {e:.1e}" for name, e in error.items())
 
 
 def _compute_and_keep(problem: Problem, coefficients: Mapping[str, float],
@@ -103,7 +117,11 @@ def _compute_and_keep(problem: Problem, coefficients: Mapping[str, float],
         found = [(coefficients, compute_reference(problem, coefficients, progress))]
     for changed, reference in found:
         content = reference.to_bytes()
-        write_atomically(_path(problem, changed), hashlib.sha256(content).digest() + content)
+        try:
+            write_atomically(_path(problem, changed), hashlib.sha256(content).digest() + content)
+        except StorageError as error:
+            warnings.warn(f"{error.what}: the reference is not kept, as {error.why}. Set "
+                          "PIRATENETS_CACHE to a directory you may write to", stacklevel=2)
     return found[-1][1]
 
 
@@ -112,7 +130,8 @@ def compute_reference(problem: Problem, coefficients: Mapping[str, float],
     """Compute a reference, whatever the cache holds."""
     match problem.reference:
         case Spectral() as s:
-            coordinates, values, error = spectral_reference(problem, coefficients, progress)
+            coordinates, values, error = spectral_reference(problem, coefficients, progress,
+                                                            USABLE)
             return Reference(coordinates, *_in_single(values, error),
                              f"Fourier, {2 * s.modes} modes, ETDRK4, {2 * s.steps} steps; error "
                              f"against {s.modes} modes, {s.steps} steps")
@@ -170,10 +189,10 @@ def _cavity(elements: FiniteElements, coefficients: Mapping[str, float],
 def _check_resolved(reynolds: float, error: Mapping[str, float]) -> None:
     velocities = {name: error[name] for name in ("u", "v")}
     if not max(velocities.values()) <= CAVITY_TOLERANCE:
-        listing = ", ".join(f"{name} {e:.1e}" for name, e in velocities.items())
         raise ConvergenceError(
             f"the reference of the cavity at Re = {reynolds:g}",
-            f"its relative error is {listing}, above the tolerance {CAVITY_TOLERANCE:.1e}",
+            f"its relative error is {_listing(velocities)}, above the tolerance "
+            f"{CAVITY_TOLERANCE:.1e}",
             "Take a smaller Reynolds number, or more elements (references/cavity.py)")
 
 

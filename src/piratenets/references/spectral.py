@@ -116,7 +116,7 @@ def spectral_reference(problem: Problem, coefficients: Mapping[str, float],
             f"the reference of {problem.name!r} with {reference.modes} and {2 * reference.modes} "
             f"modes, {reference.steps} and {2 * reference.steps} steps",
             f"its relative error is {listing}, above the tolerance {tolerance:.1e}",
-            "Raise `modes` or `steps` in its Spectral(...), or accept a larger tolerance")
+            "Raise `modes` or `steps` in its Spectral(...), or take milder coefficients")
     axes = Fourier.of(problem, reference.modes).axes(reference.grid)
     space = dict(zip(_space_names(problem), axes, strict=True))
     return {name: times if name == TIME else space[name] for name in problem.names}, values, error

@@ -70,7 +70,8 @@ def interpolated(axes: Sequence[Axis], values: np.ndarray, x: np.ndarray, y: np.
 def centre_profile(fields: Fields, unknown: str, along: str, published: Sequence[Published]
                    ) -> tuple[Drawing, str]:
     """A velocity along a centre line, with the reference's and any published points."""
-    figure, axes = panel()
+    shown = [p for p in published if (p.unknown, p.along) == (unknown, along)]
+    figure, axes = panel(["reference", "prediction", *(p.source for p in shown)])
     k = [a.name for a in fields.axes].index(along)
     line, other = fields.axes[k], fields.axes[1 - k]
     centre = (other.lower + other.upper) / 2
@@ -81,11 +82,10 @@ def centre_profile(fields: Fields, unknown: str, along: str, published: Sequence
                   label="reference")
     predicted = interpolated(fields.axes, fields.prediction[unknown], *where).ravel()
     axes.plot(line.values, predicted, color=SERIES[0], label="prediction")
-    for points, marker in zip(published, "osD^v" * len(published), strict=False):
-        if (points.unknown, points.along) == (unknown, along):
-            axes.plot(points.positions, points.values, linestyle="", marker=marker, markersize=3.5,
-                      markerfacecolor="none", markeredgecolor=INK, label=points.source)
+    for points, marker in zip(shown, "osD^v" * len(shown), strict=False):
+        axes.plot(points.positions, points.values, linestyle="", marker=marker, markersize=3.5,
+                  markerfacecolor="none", markeredgecolor=INK, label=points.source)
     place = f"{unknown}({centre:g}, {along})" if k else f"{unknown}({along}, {centre:g})"
     label_axis(axes, along, title=f"{place} on the centre line", xlim=(line.lower, line.upper))
-    legend(axes, len(axes.get_lines()))
+    legend(axes)
     return figure, f"Profile {place}"

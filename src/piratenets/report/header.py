@@ -142,13 +142,20 @@ def _facts(run: Run) -> list[tuple[str, Markup]]:
                                          f"{network.width}, {run.config.training.precision}")))
     if run.state is not None:
         entries.append(("Parameters", f"{parameter_count(run.state.network, network):,}"))
-    entries.append(("Steps", f"{run.step:,} of {run.trainer.total_steps:,}"))
+    entries.append(("Steps", _steps(run)))
     entries.append(("Wall time", page.text(duration(float(run.facts["seconds"])))))
     entries.append(("Machine", page.text(started.get("machine", "unknown"))))
     entries.append(("Commit", page.text(_short(str(started.get("commit", "unknown"))))))
     day, _, clock = str(started.get("created", "unknown")).partition("T")
     entries.append(("Started", page.text(f"{day} {clock[:5]} UTC" if clock else day)))
     return entries
+
+
+def _steps(run: Run) -> Markup:
+    """Steps taken; a finished run may have taken fewer than it was given."""
+    total = run.trainer.total_steps
+    early = run.finished and run.step < total
+    return f"{run.step:,}, of {total:,} at most" if early else f"{run.step:,} of {total:,}"
 
 
 def _short(commit: str) -> str:

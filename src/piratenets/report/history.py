@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,9 +42,14 @@ class History:
     boundaries: tuple[int, ...]
 
     @classmethod
-    def read(cls, lines: Sequence[dict[str, Any]], boundaries: Sequence[int]) -> History:
-        """The history of the lines that are worth drawing: every n-th and the last."""
+    def read(cls, lines: Sequence[dict[str, Any]]) -> History:
+        """The history of the lines that are worth drawing: every n-th and the last.
+
+        A stage begins where the last line of the one before it stands (stages may end early).
+        """
         every = max(1, -(-len(lines) // MOST))
+        boundaries = [before["step"] for before, line in itertools.pairwise(lines)
+                      if line["stage"] > before["stage"]]
         kept = list(lines[::every])
         if lines and kept[-1] is not lines[-1]:
             kept.append(lines[-1])
@@ -79,7 +85,7 @@ def constant(series: Series) -> bool:
 def over_steps(history: History, series: Series, title: str, *, log: bool = True,
                level: float | None = None) -> tuple[Drawing, str]:
     """Curves over steps, with a line at the reference's own error if it is given."""
-    figure, axes = panel(len(series))
+    figure, axes = panel(series)
     _curves(axes, history.steps, series)
     if log:
         _scale(axes, series, level)
@@ -87,7 +93,7 @@ def over_steps(history: History, series: Series, title: str, *, log: bool = True
         axes.yaxis.set_major_formatter(plain_ticks())
     _mark(axes, history.boundaries)
     label_axis(axes, "step", title=title, xlim=(0, history.last))
-    legend(axes, len(series))
+    legend(axes)
     return figure, f"{title} over steps"
 
 
@@ -95,12 +101,12 @@ def over_steps(history: History, series: Series, title: str, *, log: bool = True
 def over_time(times: Axis, series: Series, title: str, boundaries: Sequence[float], *,
               level: float | None = None) -> tuple[Drawing, str]:
     """Curves over the problem's own time."""
-    figure, axes = panel(len(series))
+    figure, axes = panel(series)
     _curves(axes, times.values, series)
     _scale(axes, series, level)
     _mark(axes, boundaries)
     label_axis(axes, times.name, title=title, xlim=(times.lower, times.upper))
-    legend(axes, len(series))
+    legend(axes)
     return figure, title
 
 

@@ -52,7 +52,19 @@ def limits(values: np.ndarray) -> Limits:
 
 def field_limits(fields: Fields, unknown: str) -> Limits:
     """One scale for prediction and reference: the reference's range, which training cannot move."""
-    return limits((fields.reference or fields.prediction)[unknown])
+    return visible((fields.reference or fields.prediction)[unknown])
+
+
+def visible(values: np.ndarray) -> Limits:
+    """The range that shows a field: all of it, unless nearly all values share a small part.
+
+    A pressure that is unbounded in two corners would leave one colour for the rest.
+    """
+    whole, shown = limits(values), values[np.isfinite(values)]
+    if not len(shown):
+        return whole
+    low, high = (float(v) for v in np.percentile(shown, [0.5, 99.5]))
+    return Limits(low, high) if 0 < high - low < (whole.high - whole.low) / 3 else whole
 
 
 def maps(fields: Fields, unknown: str, scale: Limits) -> list[Picture]:
@@ -66,7 +78,7 @@ def maps(fields: Fields, unknown: str, scale: Limits) -> list[Picture]:
     return [first,
             field_map(axes, reference, f"{unknown}: reference", FIELD, scale),
             field_map(axes, error, f"{unknown}: |prediction − reference|", ERROR,
-                      Limits(0.0, limits(error).high))]
+                      Limits(0.0, visible(error).high))]
 
 
 @picture
@@ -156,7 +168,7 @@ def slices(fields: Fields, unknown: str, along: str, indices: list[int]) -> list
 @picture
 def slice_values(lines: list[Slice], unknown: str) -> tuple[Drawing, str]:
     """Predictions as thin lines in the wide, pale bands of the reference."""
-    figure, axes = panel()
+    figure, axes = panel(line.label for line in lines)
     for line, colour in zip(lines, _moment_colours(len(lines)), strict=True):
         if line.reference is not None:
             axes.plot(line.axis.values, line.reference, color=colour, alpha=0.3, linewidth=4.5,
@@ -171,7 +183,7 @@ def slice_values(lines: list[Slice], unknown: str) -> tuple[Drawing, str]:
 @picture
 def slice_errors(lines: list[Slice], unknown: str) -> tuple[Drawing, str]:
     """The absolute errors along the same slices."""
-    figure, axes = panel()
+    figure, axes = panel(line.label for line in lines)
     errors: list[np.ndarray] = []
     for line, colour in zip(lines, _moment_colours(len(lines)), strict=True):
         if line.reference is not None:
@@ -192,4 +204,4 @@ def _finish(axes: Drawing, lines: list[Slice], title: str) -> None:
     label_axis(axes, axis.name, title=title, xlim=(axis.lower, axis.upper))
     if axes.get_yscale() == "linear":
         axes.yaxis.set_major_formatter(plain_ticks())
-    legend(axes, len(lines))
+    legend(axes)

@@ -1,13 +1,40 @@
-"""Published points that a report's centre-line profiles are shown with."""
+"""What others have published: points for a report's centre-line profiles, errors for the table."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
+
+
+class PublishedErrors(NamedTuple):
+    """Relative L2 errors of a benchmark by quantity, as others report them."""
+
+    paper: Mapping[str, float]
+    """The paper's PirateNet."""
+    best: Mapping[str, float] = MappingProxyType({})
+    """The least error published for this very benchmark, by any method on any hardware; nothing
+    where no figure could be verified."""
+    best_by: str = ""
+    """The method and machine of `best`."""
+    literature: bool = False
+    """Whether they are errors against the problem's `literature` reference."""
+
+
+ERRORS: dict[str, PublishedErrors] = {
+    "allen-cahn": PublishedErrors({"u": 2.24e-5}, {"u": 1.88e-6},
+                                  "self-scaled Broyden, a small network in float64"),
+    "kdv": PublishedErrors({"u": 4.27e-4}, {"u": 8.2e-11},
+                           "Levenberg-Marquardt, 11,000 parameters, on an H100"),
+    "gray-scott": PublishedErrors({"u": 3.61e-3, "v": 9.39e-3}),
+    "ginzburg-landau": PublishedErrors({"u": 1.49e-2, "v": 1.90e-2}),
+    "cavity": PublishedErrors({"speed": 4.21e-2}, {"speed": 1.73e-2}, literature=True),
+}
+"""By the problem's name, for the coefficients and times of the paper."""
 
 
 class Published(NamedTuple):

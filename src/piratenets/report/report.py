@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +28,6 @@ from piratenets.report.reproduce import commands, configuration, versions
 from piratenets.report.svg import Picture
 from piratenets.runs.evaluation import Evaluation, errors_between
 from piratenets.runs.run import Run
-from piratenets.training.stages import window_edges
 
 SNAPSHOTS = (1 / 3, 2 / 3, 1.0)
 SLICES = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -133,7 +131,8 @@ def _error_by_time(run: Run, fields: Fields) -> list[Markup]:
     by_time = error_by_time(fields) if fields.space else {}
     if not by_time or fields.time is None or run.reference is None:
         return []
-    bounds = window_edges(run.problem, run.config.training.windows)[1:-1].tolist()
+    time = run.problem.names.index(TIME)
+    bounds = [float(stage.upper[time]) for stage in run.trainer.stages[:-1]]
     curves = [over_time(fields.time, by_time, f"Relative L2 error at each {TIME}", bounds,
                         level=run.reference.largest_error),
               over_time(fields.time, largest_by_time(fields),
@@ -178,8 +177,7 @@ def _training(run: Run) -> list[Markup]:
     lines = run.directory.read_metrics()
     if run.state is None or not lines:
         return [page.paragraph("There are no lines of metrics yet.")] if run.state else []
-    stages = run.trainer.stages
-    history = History.read(lines, list(accumulate(s.steps for s in stages[:-1])))
+    history = History.read(lines)
     errors, weights = history.by_name("error"), history.by_name("weights")
     shown = [over_steps(history, history.by_name("losses"), "Losses by term")]
     if errors:

@@ -11,7 +11,7 @@ import hashlib
 import html
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any, NamedTuple, ParamSpec
 
@@ -44,7 +44,8 @@ STYLE: dict[str, Any] = {
     "legend.frameon": False, "legend.fontsize": 7.5, "legend.handlelength": 1.3,
 }
 
-LEGEND_COLUMNS = 5
+LEGEND_WIDTH = 62
+"""Characters that fit beside the name of the horizontal axis; a line and its gaps take five."""
 
 DPI = 200
 """Of the fields' pictures inside the SVG."""
@@ -125,12 +126,13 @@ def new_figure(width: float, height: float) -> Drawing:
     return Figure((width, height))
 
 
-def panel(entries: int = 0) -> tuple[Drawing, Drawing]:
+def panel(labels: Iterable[str] = ()) -> tuple[Drawing, Drawing]:
     """A figure with one pair of axes at a fixed place, so that those in a row line up.
 
-    `entries` is the number of entries in its legend, which needs room below.
+    `labels` are the entries of its legend, which needs room below.
     """
-    below = 0.46 + 0.14 * max(1, -(-entries // LEGEND_COLUMNS) - 1)
+    names = list(labels)
+    below = 0.46 + 0.14 * max(1, -(-len(names) // legend_columns(names)) - 1)
     width, height = 4.5, 2.05 + below
     figure = new_figure(width, height)
     box = (0.6 / width, below / height, 1 - 0.75 / width, 1 - (below + 0.3) / height)
@@ -143,11 +145,21 @@ def label_axis(axes: Drawing, name: str, **settings: Any) -> None:
     axes.set_xlabel(name, loc="right", labelpad=2)
 
 
-def legend(axes: Drawing, entries: int) -> None:
+def legend_columns(labels: Sequence[str]) -> int:
+    """The most columns of labels whose rows leave the axis's name its place."""
+    for columns in range(min(len(labels), 5), 1, -1):
+        parts = np.array_split(np.array([len(label) + 5 for label in labels]), columns)
+        if sum(int(part.max()) for part in parts) <= LEGEND_WIDTH:
+            return columns
+    return 1
+
+
+def legend(axes: Drawing) -> None:
     """Below the axes, unless there is nothing to tell apart."""
-    if entries > 1:
-        axes.legend(loc="upper left", bbox_to_anchor=(-0.02, -0.11), ncols=LEGEND_COLUMNS,
-                    columnspacing=0.9, handletextpad=0.5)
+    _, labels = axes.get_legend_handles_labels()
+    if len(labels) > 1:
+        axes.legend(loc="upper left", bbox_to_anchor=(-0.02, -0.11),
+                    ncols=legend_columns(labels), columnspacing=0.9, handletextpad=0.5)
 
 
 def logarithmic(axes: Drawing, *values: np.ndarray) -> None:

@@ -1,7 +1,15 @@
-"""Checkpoints: the training state as arrays by name, with a digest, whole or not at all."""
+"""Checkpoints: the training state as arrays by name, with a digest, whole or not at all.
+
+    step-000000120.safetensors           a state that training goes on from
+    step-000000180-final.safetensors     a finished one, less what only further steps would need
+
+Second-order optimisers have a state of many megabytes; what is left without it is small enough
+to be kept under version control.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import struct
@@ -30,6 +38,11 @@ class DamagedError(StorageError):
     """A checkpoint that does not hold what was written."""
 
 
+def without_workings(state: TrainingState) -> TrainingState:
+    """A finished training's state: less the optimiser's, and less the points last drawn."""
+    return dataclasses.replace(state, optimiser=None, points={})
+
+
 def named_arrays(state: TrainingState) -> dict[str, np.ndarray]:
     """The state's arrays by their path in it."""
     leaves = jax.tree_util.tree_leaves_with_path(state)
@@ -55,11 +68,24 @@ def with_arrays(template: TrainingState, arrays: Mapping[str, np.ndarray], sourc
 
 def save(directory: Path, step: int, state: TrainingState, facts: Facts, keep: int) -> Path:
     """Write a checkpoint, then remove all but the newest `keep`."""
-    path = directory / f"step-{step:09d}.safetensors"
+    return _write(directory / f"step-{step:09d}.safetensors", state, facts, keep)
+
+
+def save_final(directory: Path, step: int, state: TrainingState, facts: Facts, keep: int) -> Path:
+    """The same of a finished training, which will not be gone on with.
+
+    The checkpoints that are kept beside it are full: should this one be damaged, the training
+    goes on from the one before.
+    """
+    path = directory / f"step-{step:09d}-final.safetensors"
+    return _write(path, without_workings(state), facts, keep)
+
+
+def _write(path: Path, state: TrainingState, facts: Facts, keep: int) -> Path:
     arrays, text = named_arrays(state), json.dumps(facts)
     metadata = {"facts": text, DIGEST: _digest(arrays, text)}
     write_atomically(path, safetensors.numpy.save(arrays, metadata))
-    for old in saved(directory)[:-keep]:
+    for old in saved(path.parent)[:-keep]:
         old.unlink(missing_ok=True)
     return path
 
@@ -82,6 +108,8 @@ def read(path: Path, template: TrainingState) -> tuple[TrainingState, Facts]:
     if _digest(arrays, facts) != digest:
         raise DamagedError(str(path), "it is damaged (its SHA-256 digest does not fit)",
                            "Use an older checkpoint")
+    if not any(name.split(".")[0] == "optimiser" for name in arrays):
+        template = without_workings(template)
     return with_arrays(template, arrays, path), json.loads(facts)
 
 

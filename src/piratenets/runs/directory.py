@@ -11,14 +11,14 @@
 from __future__ import annotations
 
 import fcntl
+import filecmp
 import json
 import os
 import platform
-import shutil
 import subprocess
 import sys
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -26,7 +26,7 @@ from typing import Any, cast
 
 from piratenets.config import Config, from_json, to_json
 from piratenets.errors import InputError, StorageError
-from piratenets.files import read_bytes, storage_error, write_atomically
+from piratenets.files import TEMPORARY, read_bytes, storage_error, write_atomically
 
 PACKAGES = ("piratenets", "jax", "jaxlib", "equinox", "optax", "numpy", "scipy")
 
@@ -55,14 +55,22 @@ class RunDirectory:
         try:
             if self.path.exists() and not self.path.is_dir():
                 raise InputError(str(self.path), "it is a file", "Name a directory")
-            if self.path.is_dir() and any(self.path.iterdir()):
-                raise InputError(str(self.path), "it holds other files", "Name a new directory")
+            others = [p.name for p in self.path.glob("*") if not self._left_behind(p, config)]
+            if others:
+                raise InputError(str(self.path), f"it holds other files ({others[0]})",
+                                 "Name a new directory")
             self.checkpoints.mkdir(parents=True, exist_ok=True)
             if config.problem.endswith(".py"):
-                shutil.copyfile(config.problem, self.problem)
+                write_atomically(self.problem, read_bytes(Path(config.problem)))
         except OSError as error:
             raise storage_error(self.path, error, "written") from error
         write_json(self.config, {"config": to_json(config), **circumstances()})
+
+    def _left_behind(self, path: Path, config: Config) -> bool:
+        """Whether a file is of this very run, stopped while it was laid out (a full disk)."""
+        if path == self.problem:
+            return config.problem.endswith(".py") and filecmp.cmp(path, config.problem, False)
+        return path.suffix == TEMPORARY or (path == self.checkpoints and not any(path.iterdir()))
 
     def read_config(self) -> Config:
         """The configuration of the run; its problem is the copy kept here."""
@@ -94,7 +102,15 @@ class RunDirectory:
                                    "Wait for it, or name another directory") from None
             except OSError as error:
                 raise storage_error(self.path, error, "locked") from error
+            self._clear()
             yield
+
+    def _clear(self) -> None:
+        """Remove what a process that was killed while writing has left."""
+        for folder in (self.path, self.checkpoints):
+            for path in folder.glob(f".*{TEMPORARY}"):
+                with suppress(OSError):
+                    path.unlink()
 
     def append_metrics(self, line: Mapping[str, Any]) -> None:
         try:

@@ -74,12 +74,15 @@ def evaluate(problem: Problem, reference: Reference, field: Field, end: float | 
 
 def errors_between(problem: Problem, reference: Reference, prediction: dict[str, np.ndarray],
                    first: float, last: float) -> dict[str, float]:
-    """The errors over part of the times of an evaluated prediction, as `Evaluation` quotes them."""
+    """The errors over part of the times of an evaluated prediction, as `Evaluation` quotes them;
+    nothing where the reference is stored at none of these times."""
     assert problem.time is not None
     table = np.stack([prediction[n].ravel() for n in problem.unknowns], axis=1)
     times = reference.points()[:, problem.time]
     slack = 1e-9 * (last - first)
     rows = (times >= first - slack) & (times <= last + slack)
+    if not rows.any():
+        return {}
     found = errors(problem, table[rows], reference.table()[rows])
     return {name: max(e, reference.error[name]) for name, e in found.items()}
 
@@ -88,7 +91,7 @@ def trained_rows(problem: Problem, points: np.ndarray, end: float | None) -> np.
     """The rows of the points that lie in the trained times."""
     if problem.time is None or end is None:
         return np.arange(len(points))
-    return np.flatnonzero(points[:, problem.time] <= end * (1 + 1e-12))
+    return np.flatnonzero(points[:, problem.time] <= end + 1e-12 * abs(end))
 
 
 def _description(problem: Problem, reference: Reference, end: float | None) -> str:

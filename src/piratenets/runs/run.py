@@ -6,6 +6,7 @@ import math
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
@@ -28,6 +29,7 @@ from piratenets.runs.evaluation import ErrorFollower, Evaluation, errors_between
 from piratenets.training.solution import Solution
 from piratenets.training.state import TrainingState
 from piratenets.training.trainer import Progress, Trainer, steps_taken
+from piratenets.training.trust import Trust
 
 
 class Report(NamedTuple):
@@ -53,7 +55,7 @@ class Run:
         self.directory, self.config, self.problem = directory, config, problem
         self.trainer = Trainer(problem, config)
         self.state: TrainingState | None = None
-        self.facts: checkpoints.Facts = {"seconds": 0.0, "fits": [], "stages": []}
+        self.facts: checkpoints.Facts = {"seconds": 0.0, "fits": [], "stages": [], "trust": []}
         self._saved_at = -math.inf
         self._references: dict[Any, Reference] = {}
 
@@ -132,10 +134,18 @@ class Run:
 
     def _go_on(self, observe: Observer) -> None:
         """Prepare what the training needs, and train."""
+        if self.state is not None and self.state.optimiser is None:
+            raise InputError(f"run {self.directory.path}",
+                             "its configuration asks for more steps than it had when it finished, "
+                             "and a finished run keeps nothing of its optimiser",
+                             "Train it anew in another directory")
         for stage in reversed(range(len(self.trainer.stages))):
             self.reference_of(stage, observe)
         observe(Report("compiling", 0.0))
         state = self.trainer.start() if self.state is None else self.state
+        few = self.trainer.few_points(state)
+        if few:
+            warnings.warn(few, stacklevel=2)
         self.directory.cut_metrics(self.step)
         try:
             self._train_from(state, observe)
@@ -160,6 +170,8 @@ class Run:
                     error = self._followed_error(followers, int(progress.state.stage))
                     self.directory.append_metrics(self._line(progress, error))
                 self._note_stage_error(progress)
+                if progress.stage_ended:
+                    self.facts["trust"].append(asdict(self.trainer.examined(progress.state)))
                 if self._save_is_due() or progress.done or asked_to_stop():
                     self.save()
                 losses = {k: float(v) for k, v in progress.snapshot.losses.items()}
@@ -190,6 +202,11 @@ class Run:
             self.facts["stages"].append({"stage": self.trainer.stages[stage].label,
                                          "relative_l2": scored.relative_l2})
 
+    @property
+    def doubts(self) -> list[str]:
+        """What fresh points say against the solution, stage by stage; empty if nothing."""
+        return [doubt for facts in self.facts["trust"] for doubt in Trust(**facts).doubts]
+
     def _guarded(self, steps: Iterator[Progress]) -> Iterator[Progress]:
         """The training's progress; if it diverges, the last good state is saved first."""
         try:
@@ -205,12 +222,13 @@ class Run:
         return time.monotonic() - self._saved_at >= self.config.record.checkpoint_seconds
 
     def save(self) -> Path:
-        """Write a checkpoint of the state as it is."""
+        """Write a checkpoint of the state as it is; a finished one without the optimiser's."""
         assert self.state is not None
         self._collect_fits()
         self._saved_at = time.monotonic()
-        return checkpoints.save(self.directory.checkpoints, self.step, self.state,
-                                {**self.facts, "step": self.step}, self.config.record.keep)
+        write = checkpoints.save_final if self.finished else checkpoints.save
+        return write(self.directory.checkpoints, self.step, self.state,
+                     {**self.facts, "step": self.step}, self.config.record.keep)
 
     def _collect_fits(self) -> None:
         """Move what the initialisation achieved (one fit a window) into the checkpoint's facts."""
@@ -315,6 +333,7 @@ class Run:
             "steps": self.step, "wall_seconds": round(float(self.facts["seconds"]), 3),
             "finished": self.finished, "commit": facts["commit"], "machine": facts["machine"],
             "initialisation": self.facts["fits"],
+            "trust": self.facts["trust"], "doubts": self.doubts,
             "stages": self.stage_errors(scored) if scored else [],
             "literature_relative_l2": literature.relative_l2 if literature else {},
             "literature_compared": literature.compared if literature else "",

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from piratenets.config import SECOND_ORDER, Config, changed, to_json
-from piratenets.fields.networks import Network, Shifted, trainable
+from piratenets.fields.networks import Frame, Framed, Network, trainable
 from piratenets.optimisers import make_optimiser
 from piratenets.problems.problem import Problem
 from piratenets.residuals.residuals import Points, point_residuals
@@ -51,7 +51,8 @@ class Plan:
             curriculum=Config().curriculum, record=Config().record)
         neutral = changed(neutral, {
             "weighting.start": {}, "weighting.tolerance": 1.0, "optimiser.learning_rate": 1.0,
-            "training.steps": 1, "training.windows": 1, "training.divergence": 1.0,
+            "training.steps": 1, "training.windows": 1, "training.window_growth": 1.0,
+            "training.stretch": False, "training.divergence": 1.0,
             "training.patience": 0, "training.target": 0.0,
             "sampling.grid": 1})
         neutral = dataclasses.replace(
@@ -71,7 +72,7 @@ class Setting(NamedTuple):
 
     lower: Array
     upper: Array
-    origin: Array
+    frame: Frame
     coefficients: Mapping[str, Array]
     fixed: Mapping[str, Points]
     """The points of the conditions that are not sampled."""
@@ -93,7 +94,7 @@ def draw(plan: Plan, setting: Setting, key: Array, step: Array, network: Network
 
     def measure(name: str, points: Array) -> Array:
         condition = next(c for c in plan.problem.conditions if c.name == name)
-        field = Shifted(network, setting.origin)
+        field = Framed(network, setting.frame)
 
         def at(point: Array) -> Array:
             found = point_residuals(plan.problem, condition, field, setting.coefficients, point,
@@ -116,7 +117,7 @@ def system_of(plan: Plan, setting: Setting, fixed: Any, points: Mapping[str, Arr
               weights: Weights) -> System:
     """The weighted residuals at given points, as functions of the parameters."""
     batch = {**setting.fixed, **{name: Points(p) for name, p in points.items()}}
-    return System(plan.problem, chunk_count(plan), fixed, setting.origin, setting.coefficients,
+    return System(plan.problem, chunk_count(plan), fixed, setting.frame, setting.coefficients,
                   batch, weights, setting.tolerance)
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from piratenets.fields.networks import Network, Shifted
+from piratenets.fields.networks import Frame, Framed, Network
 from piratenets.fields.taylor import derivatives
 from piratenets.problems.problem import Problem
 from piratenets.problems.unknown import Index
@@ -22,34 +22,35 @@ ROWS = 4096
 
 
 @partial(jax.jit, static_argnums=0)
-def _evaluate(wanted: tuple[Index, ...], network: Network, origin: Array, points: Array) -> Array:
+def _evaluate(wanted: tuple[Index, ...], network: Network, frame: Frame, points: Array) -> Array:
     """Derivatives (n, wanted, k) of a network at points (n, d)."""
     def at(point: Array) -> Array:
-        table = derivatives(Shifted(network, origin), point, wanted)
+        table = derivatives(Framed(network, frame), point, wanted)
         return jnp.stack([table[index] for index in wanted])
 
     return jax.vmap(at)(points)
 
 
-def evaluate_network(network: Network, origin: np.ndarray, points: np.ndarray,
+def evaluate_network(network: Network, frame: Frame, points: np.ndarray,
                      wanted: Sequence[Index] | None = None) -> np.ndarray:
     """Values (n, k), or derivatives (n, len(wanted), k), of a network at points (n, d)."""
     dtype = network.head.weight.dtype
+    frame = jax.tree.map(lambda x: jnp.asarray(x, dtype), frame)
     indices = tuple(wanted) if wanted is not None else ((0,) * points.shape[1],)
     rows: list[np.ndarray] = []
     for first in range(0, len(points), ROWS):
         part = points[first : first + ROWS]
         padded = np.concatenate([part, np.repeat(part[:1], ROWS - len(part), axis=0)])
-        values = _evaluate(indices, network, jnp.asarray(origin, dtype), jnp.asarray(padded, dtype))
+        values = _evaluate(indices, network, frame, jnp.asarray(padded, dtype))
         rows.append(np.asarray(values)[: len(part)])
     outputs = network.head.weight.shape[1]
     table = np.concatenate(rows) if rows else np.zeros((0, len(indices), outputs))
     return table if wanted is not None else table[:, 0]
 
 
-def stage_origin(problem: Problem, stage: Stage) -> np.ndarray:
-    """Where a stage's network has its origin: its window's first time, or the problem's own."""
-    return stage.lower - problem.lower
+def stage_frame(problem: Problem, stage: Stage) -> Frame:
+    """How a stage's network sees coordinates: the first time of its window is the problem's own."""
+    return Frame(stage.lower - problem.lower / stage.scale, stage.scale, stage.shapes)
 
 
 class Solution:
@@ -84,8 +85,8 @@ class Solution:
         for k, (stage, network) in enumerate(zip(self.stages, self.networks, strict=True)):
             rows = np.flatnonzero(window == k)
             if len(rows):
-                origin = stage_origin(self.problem, stage)
-                result[rows] = evaluate_network(network, origin, points[rows], wanted)
+                frame = stage_frame(self.problem, stage)
+                result[rows] = evaluate_network(network, frame, points[rows], wanted)
         return result
 
     def _window_of(self, points: np.ndarray) -> np.ndarray:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -17,19 +19,34 @@ class Stage:
 
     lower: np.ndarray
     upper: np.ndarray
+    scale: np.ndarray
+    """What its network multiplies coordinates by: 1, but for a time that is stretched."""
     coefficients: dict[str, float]
     steps: int
     label: str
+    shapes: tuple[Callable[..., Any], ...] = ()
+    """Known functions that its network sees beside the coordinates."""
 
 
 def stages(problem: Problem, config: Config) -> list[Stage]:
     """The stages that the configuration describes, in order."""
+    found = _plain_stages(problem, config)
+    return [replace(s, shapes=seen_shapes(problem, config)) for s in found]
+
+
+def seen_shapes(problem: Problem, config: Config) -> tuple[Callable[..., Any], ...]:
+    """The known functions that networks see beside the coordinates."""
+    return tuple(problem.shapes) if config.network.shapes else ()
+
+
+def _plain_stages(problem: Problem, config: Config) -> list[Stage]:
     coefficients = problem.coefficients_with(config.coefficients)
     curriculum, windows = config.curriculum, config.training.windows
     if curriculum.values:
         return _curriculum(problem, curriculum, coefficients)
     if windows == 1:
-        return [Stage(problem.lower, problem.upper, coefficients, config.training.steps, "")]
+        return [Stage(problem.lower, problem.upper, np.ones(len(problem.names)), coefficients,
+                      config.training.steps, "")]
     _check_windows(problem, windows)
     return [_window(problem, config, coefficients, k) for k in range(windows)]
 
@@ -49,7 +66,7 @@ def _curriculum(problem: Problem, curriculum: CurriculumConfig, coefficients: di
     count = sum(v > target if falling else v < target for v in curriculum.values)
     values = [*curriculum.values[:count], target]
     steps = [*curriculum.steps[:count], curriculum.steps[min(count, len(curriculum.steps) - 1)]]
-    return [Stage(problem.lower, problem.upper,
+    return [Stage(problem.lower, problem.upper, np.ones(len(problem.names)),
                   problem.coefficients_with({**coefficients, name: v}), n, f"{name} = {v:g}")
             for v, n in zip(values, steps, strict=True)]
 
@@ -77,14 +94,19 @@ def _check_windows(problem: Problem, windows: int) -> None:
 
 def _window(problem: Problem, config: Config, coefficients: dict[str, float], k: int) -> Stage:
     assert problem.time is not None
-    edges = window_edges(problem, config.training.windows)
-    lower, upper = problem.lower, problem.upper
+    edges = window_edges(problem, config.training.windows, config.training.window_growth)
+    lower, upper, scale = problem.lower, problem.upper, np.ones(len(problem.names))
     lower[problem.time], upper[problem.time] = edges[k], edges[k + 1]
-    return Stage(lower, upper, coefficients, config.training.steps,
+    if config.training.stretch:
+        scale[problem.time] = (edges[-1] - edges[0]) / (edges[k + 1] - edges[k])
+    return Stage(lower, upper, scale, coefficients, config.training.steps,
                  f"t in [{edges[k]:g}, {edges[k + 1]:g}]")
 
 
-def window_edges(problem: Problem, windows: int) -> np.ndarray:
-    """The times at which windows begin and end."""
+def window_edges(problem: Problem, windows: int, growth: float = 1.0) -> np.ndarray:
+    """The times at which windows begin and end, each window `growth` times the one before."""
     interval = problem.intervals["t"]
-    return np.linspace(interval.lower, interval.upper, windows + 1)
+    if growth == 1.0:
+        return np.linspace(interval.lower, interval.upper, windows + 1)
+    ends = np.cumsum(growth ** np.arange(windows))
+    return interval.lower + interval.length * np.concatenate([[0.0], ends / ends[-1]])

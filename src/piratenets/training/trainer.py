@@ -19,13 +19,13 @@ from piratenets.errors import DivergenceError, InputError, StorageError, unknown
 from piratenets.fields.initialisation import Fit, fit_head
 from piratenets.fields.networks import Network, make_network, trainable
 from piratenets.optimisers import make_optimiser
-from piratenets.problems.problem import Condition, Problem, prescribed_values
+from piratenets.problems.problem import Condition, Interval, Problem, data, prescribed_values
 from piratenets.references.spectral import linearised_solution
 from piratenets.residuals.residuals import Points
 from piratenets.residuals.sampling import fixed_points, grid_points
 from piratenets.training.loop import Plan, Setting, advance, chunk_count, ended
-from piratenets.training.solution import evaluate_network, stage_origin
-from piratenets.training.stages import Stage, stages
+from piratenets.training.solution import evaluate_network, stage_frame
+from piratenets.training.stages import Stage, seen_shapes, stages
 from piratenets.training.state import (
     INITIALISATION,
     Snapshot,
@@ -35,7 +35,8 @@ from piratenets.training.state import (
     stored,
     taken,
 )
-from piratenets.weighting.balance import starting_weights
+from piratenets.training.trust import Trust, examined, few_points
+from piratenets.weighting.balance import Weights, starting_weights
 from piratenets.weighting.losses import Losses
 
 SECONDS_PER_CALL = 1.0
@@ -88,6 +89,8 @@ class Trainer:
                              "Use 'none' or 'data'")
         if initialisation.source == "data":
             load_data(self.problem, Path(initialisation.data))
+        if self.problem.initial is not None:
+            self._fixed(self.problem.initial, 0, None)
         jax.eval_shape(lambda: self._network(jax.random.key(0)))
 
     def steps_before(self, stage: int) -> int:
@@ -132,13 +135,16 @@ class Trainer:
 
     def _network(self, key: Array) -> Network:
         fitted = self.config.initialisation.source != "none"
-        return make_network(tuple(self.problem.intervals.values()), len(self.problem.unknowns),
-                            self.config.network, key, self.dtype, fitted=fitted)
+        shapes = [Interval(0, 1) for _ in seen_shapes(self.problem, self.config)]
+        return make_network((*self.problem.intervals.values(), *shapes),
+                            len(self.problem.unknowns), self.config.network, key, self.dtype,
+                            fitted=fitted)
 
     def _at_stage(self, stage: int, network: Network, finished: Network | None, key: Array,
                   before: int = 0) -> TrainingState:
         parameters = eqx.filter(network, trainable(network, self.config.network))
         start = self.config.weighting.start if self.config.weighting.kind != "none" else {}
+        weights = starting_weights(self.problem.terms, start, self.dtype)
         chunks, batch = chunk_count(self.plan), self.config.sampling.batch
         blank = Losses({t: jnp.zeros((), self.dtype) for t in self.problem.terms},
                        jnp.ones((chunks,), self.dtype))
@@ -147,10 +153,16 @@ class Trainer:
         optimiser = make_optimiser(self.config.optimiser).init(parameters, blank)
         return TrainingState(
             network=network, optimiser=optimiser,
-            weights=starting_weights(self.problem.terms, start, self.dtype),
+            weights=self._stretched(weights, stage),
             points=points, causal=blank.causal, best=jnp.asarray(jnp.inf, self.dtype),
             best_step=_count(0), key=key, step=_count(0), before=_count(before),
             stage=_count(stage), finished=finished)
+
+    def _stretched(self, weights: Weights, stage: int) -> Weights:
+        """The equations' weights in a window whose time is stretched: u_t is that much smaller."""
+        rate = float(np.max(self.stages[stage].scale))
+        sampled = [c.name for c in self.problem.conditions if c.sampled]
+        return {t: w / rate**2 if t.split(".")[0] in sampled else w for t, w in weights.items()}
 
     def next_stage(self, state: TrainingState) -> TrainingState:
         """The state at the start of the next stage, from that at the end of this one."""
@@ -179,8 +191,8 @@ class Trainer:
         assert initial is not None
         if previous is None:
             return lambda points: prescribed_values(self.problem, initial, points)
-        origin = stage_origin(self.problem, self.stages[stage - 1])
-        return lambda points: evaluate_network(previous, origin, points)
+        frame = stage_frame(self.problem, self.stages[stage - 1])
+        return lambda points: evaluate_network(previous, frame, points)
 
     def _known_values(self, stage: int, previous: Network | None
                       ) -> tuple[np.ndarray, np.ndarray] | None:
@@ -189,7 +201,9 @@ class Trainer:
         if source == "none":
             return None
         if source == "data" and previous is None:
-            return load_data(self.problem, Path(self.config.initialisation.data))
+            known, values = load_data(self.problem, Path(self.config.initialisation.data))
+            frame = stage_frame(self.problem, self.stages[stage])
+            return np.asarray(frame.seen(known)), values
         assert self.problem.time is not None
         box, time_axis = self.stages[stage], self.problem.time
         axes = self._fit_axes(box)
@@ -201,7 +215,7 @@ class Trainer:
             at_start = points.copy()
             at_start[:, time_axis] = box.lower[time_axis]
             known = values(at_start)
-        return points - stage_origin(self.problem, box), known
+        return np.asarray(stage_frame(self.problem, box).seen(points)), known
 
     def _fit_axes(self, box: Stage) -> list[np.ndarray]:
         """A grid over all times of the stage: fewer points in time, where the data are smooth."""
@@ -229,7 +243,7 @@ class Trainer:
                  for c in self.problem.conditions if not c.sampled}
         return Setting(
             lower=array(box.lower), upper=array(box.upper),
-            origin=array(stage_origin(self.problem, box)),
+            frame=jax.tree.map(array, stage_frame(self.problem, box)),
             coefficients={k: array(v) for k, v in box.coefficients.items()},
             fixed={name: Points(array(p), None if v is None else array(v))
                    for name, (p, v) in fixed.items()},
@@ -250,6 +264,23 @@ class Trainer:
                                  sampling)
         points[:, self.problem.time] = box.lower[self.problem.time]
         return points, self.initial_values(stage, previous)(points)
+
+    def few_points(self, state: TrainingState) -> str | None:
+        """A warning if a state's stage has too few residuals for its parameters."""
+        points = {**{name: p.points for name, p in self.setting(state).fixed.items()},
+                  **state.points}
+        rows = sum(len(points[t.split(".")[0]]) for t in self.problem.terms)
+        return few_points(self.problem, self.config, state.network, rows)
+
+    def examined(self, state: TrainingState) -> Trust:
+        """What fresh points say of the stage that a state is at the end of."""
+        initial = None
+        if self.problem.initial is not None and self.problem.time is not None:
+            start = self.setting(state).fixed[self.problem.initial.name]
+            initial = np.asarray(start.points, float), np.asarray(start.values, float)
+        trained = np.concatenate([np.asarray(p, float) for p in state.points.values()])
+        return examined(self.problem, self.stages[int(state.stage)], state.network, trained,
+                        initial)
 
     def run(self, state: TrainingState) -> Iterator[Progress]:
         """Train from a state to the end, reporting after each call."""
@@ -303,16 +334,15 @@ def load_data(problem: Problem, path: Path) -> tuple[np.ndarray, np.ndarray]:
     """The `points` and `values` of an .npz file, checked against the problem."""
     try:
         with np.load(path) as archive:
-            points, values = np.asarray(archive["points"]), np.asarray(archive["values"])
+            points, values = (np.asarray(archive[n], float) for n in ("points", "values"))
     except (OSError, KeyError, ValueError) as error:
         raise StorageError(str(path), f"it cannot be read as data ({error})",
                            "Save it with numpy.savez(path, points=..., values=...)") from error
-    values = values[:, None] if values.ndim == 1 else values
+    values = np.asarray(data(points, values).values)
     problem.check_points(points, f"points in {path}")
-    if values.shape != (len(points), len(problem.unknowns)) or not np.isfinite(values).all():
+    if values.shape[1] != len(problem.unknowns):
         raise InputError(f"values in {path} of shape {values.shape}",
-                         "finite numbers are needed, a row a point and a column an unknown",
-                         f"Give shape ({len(points)}, {len(problem.unknowns)})")
+                         f"there are {len(problem.unknowns)} unknowns", "Give one column each")
     return points, values
 
 

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.flatten_util import ravel_pytree
 
-from piratenets.fields.networks import Network, Shifted
+from piratenets.fields.networks import Frame, Framed, Network
 from piratenets.problems.problem import Condition, Problem
 from piratenets.residuals.residuals import Points, point_residuals, residuals
 from piratenets.weighting.balance import Weights
@@ -35,7 +35,7 @@ class System(eqx.Module):
     chunks: int = eqx.field(static=True)
     fixed: Network
     """What of the network is not trained."""
-    origin: Array
+    frame: Frame
     coefficients: Mapping[str, Array]
     points: Mapping[str, Points]
     weights: Weights
@@ -43,8 +43,8 @@ class System(eqx.Module):
     causal: Array | None = None
     """Causal weights (chunks,) that are held; None if they follow the parameters."""
 
-    def field(self, parameters: Any) -> Shifted:
-        return Shifted(eqx.combine(parameters, self.fixed), self.origin)
+    def field(self, parameters: Any) -> Framed:
+        return Framed(eqx.combine(parameters, self.fixed), self.frame)
 
     def losses(self, parameters: Any) -> Losses:
         """The losses by term."""
