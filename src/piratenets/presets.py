@@ -70,7 +70,8 @@ WINDOWS: dict[str, Any] = {
 PARTICULAR: dict[str, dict[str, dict[str, Any]]] = {
     "kdv": {
         "laptop": {"network.width": 20, "network.embedding.size": 20, "sampling.batch": 6144,
-                   "weighting.start": {"initial": 100.0, "pde": 25.0}, "training.windows": 16},
+                   "weighting.start": {"initial": 100.0, "pde": 25.0}, "training.windows": 16,
+                   "training.target": 5e-11},
     },
     "gray-scott": {
         "smoke": {"network.activation": "swish", "training.windows": 2, "training.steps": 200},
