@@ -160,6 +160,9 @@ class OptimiserConfig:
     ratio: float = 0.15
     """Levenberg-Marquardt: the least damped step is taken that still reduces the loss by this
     fraction of what the model predicts."""
+    solver: Literal["normal", "qr"] = "normal"
+    """Levenberg-Marquardt: by the normal equations, or by a QR factorisation of the Jacobian
+    itself, which takes several times as long and does not square its condition number."""
     precondition_every: int = 2
     """SOAP: steps between renewals of the bases."""
     memory: int = 50

@@ -217,3 +217,17 @@ def test_precision(kind):
 
     leaves, value = jax.eval_shape(evaluated, jax.ShapeDtypeStruct((2,), "float32"))
     assert {x.dtype for x in [*leaves, value]} == {jnp.dtype("float32")}
+
+
+# What a network sees ------------------------------------------------------------------------------
+
+def product(t, x):
+    return t * x
+
+
+def test_a_frame_adds_known_functions_of_the_problem_s_own_coordinates():
+    frame = Frame(np.array([0.25, 0.0]), np.array([4.0, 1.0]), (product, jnp.hypot))
+    points = np.array([[0.5, 2.0], [0.25, -1.0]])
+    expected = [[1.0, 2.0, 1.0, 4.25**0.5], [0.0, -1.0, -0.25, 1.0625**0.5]]
+    np.testing.assert_allclose(frame.seen(points), expected, rtol=1e-15)
+    np.testing.assert_allclose(frame.seen(points[0]), expected[0], rtol=1e-15)

@@ -3,6 +3,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from piratenets.optimisers import triangular
 from piratenets.optimisers.levenberg_marquardt import (
     BOLDER,
     FACTOR,
@@ -14,10 +15,12 @@ from piratenets.optimisers.levenberg_marquardt import (
     _on_device,
     levenberg_marquardt,
     normal_equations,
+    triangle,
 )
+from piratenets.optimisers.triangular import damped_step
 from piratenets.weighting import system as weighting
 
-from .common import SMALL, LeastSquares, dense, linear, rosenbrock, small_system, steps
+from .common import BLANK, SMALL, LeastSquares, dense, linear, rosenbrock, small_system, steps
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -180,3 +183,49 @@ def test_it_recovers_from_the_largest_damping():
         if float(losses.terms["pde"]) < 1e-20:
             break
     assert k < 22
+
+
+# Without squaring the condition number ------------------------------------------------------------
+
+@pytest.mark.parametrize("rows", [1024, 6])
+def test_the_triangle_is_that_of_the_jacobian(rows, monkeypatch):
+    monkeypatch.setattr(weighting, "ROWS", rows)
+    monkeypatch.setattr(triangular, "BATCH", 1)
+    system = small_system()
+    jacobian, residual = dense(system, SMALL)
+    found = triangle(system, SMALL)
+    np.testing.assert_array_equal(np.tril(found.factor, -1), 0)
+    np.testing.assert_allclose(found.factor.T @ found.factor, jacobian.T @ jacobian, rtol=1e-12,
+                               atol=1e-13)
+    np.testing.assert_allclose(found.gradient, jacobian.T @ residual, rtol=1e-12, atol=1e-13)
+
+
+def test_its_step_is_that_of_the_normal_equations():
+    system = small_system()
+    jacobian, residual = dense(system, SMALL)
+    expected = np.linalg.solve(jacobian.T @ jacobian + 0.3 * np.eye(6), -jacobian.T @ residual)
+    np.testing.assert_allclose(damped_step(triangle(system, SMALL), 0.3), expected, rtol=1e-11)
+
+
+def test_fewer_rows_than_parameters():
+    system = linear(np.array([[1.0, 2.0, 2.0]]), np.array([9.0]))
+    d = damped_step(triangle(system, {"x": jnp.zeros(3)}), 1e-12)
+    np.testing.assert_allclose(d, [1, 2, 2], rtol=1e-10)
+
+
+def test_small_singular_values_are_lost_in_the_normal_equations_alone():
+    """Singular values 1 ... 1e-10: their squares are below the rounding of J'J."""
+    random = np.random.default_rng(0)
+    left, right = (np.linalg.qr(random.standard_normal((n, 6)))[0] for n in (40, 6))
+    matrix = left @ np.diag(10.0 ** -np.arange(0, 12, 2)) @ right.T
+    objective = linear(matrix, matrix @ np.ones(6))
+    misfit = {}
+    for qr in (False, True):
+        optimiser, x = levenberg_marquardt(qr=qr), {"x": jnp.zeros(6)}
+        state = optimiser.init(x, BLANK)
+        for step in range(40):
+            x, state, _, _ = optimiser.update(objective, x, state, jnp.asarray(1.0),
+                                              jnp.asarray(step), jnp.asarray(True))
+        misfit[qr] = float(np.abs(np.asarray(x["x"]) - 1).max())
+    assert misfit[True] < 1e-3
+    assert misfit[False] > 0.1

@@ -28,7 +28,7 @@ def make_optimiser(config: OptimiserConfig) -> Optimiser:
 def _named(kind: str, config: OptimiserConfig) -> Optimiser:
     match kind:
         case "lm":
-            return levenberg_marquardt(config.damping, config.ratio)
+            return levenberg_marquardt(config.damping, config.ratio, qr=config.solver == "qr")
         case "ssbroyden" | "ssbfgs":
             return ssbroyden(bfgs=kind == "ssbfgs")
         case "lbfgs":

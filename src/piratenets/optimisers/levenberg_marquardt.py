@@ -22,6 +22,7 @@ from jax.flatten_util import ravel_pytree
 from scipy.linalg import get_blas_funcs, get_lapack_funcs
 
 from piratenets.optimisers.optimiser import Objective, Optimiser
+from piratenets.optimisers.triangular import Factorisation, Triangle, damped_step
 from piratenets.weighting.losses import Losses
 
 FACTOR = 3.0
@@ -30,6 +31,8 @@ BOLDER = 2
 """Rungs that are tried below the first that succeeds."""
 MOST_TRIALS = 14
 SMALLEST, LARGEST = 1e-16, 1e8
+SMALLEST_BY_QR = 1e-28
+"""Damping that would drown in the rounding of J'J does not in that of J."""
 PATIENCE, RAISED = 30, 0.5
 """After so many iterations of growing damping the ratio asked for is RAISED."""
 
@@ -54,8 +57,10 @@ class Trial(NamedTuple):
     losses: Losses
 
 
-def levenberg_marquardt(damping: float = 1e-2, ratio: float = 0.15) -> Optimiser:
-    """`damping` to start with, `ratio` the rho."""
+def levenberg_marquardt(damping: float = 1e-2, ratio: float = 0.15, *, qr: bool = False
+                        ) -> Optimiser:
+    """`damping` to start with, `ratio` the rho; `qr` to factorise J itself, not J'J."""
+    model = triangle if qr else normal_equations
 
     def init(parameters: Any, losses: Losses) -> Damping:
         del losses
@@ -65,7 +70,7 @@ def levenberg_marquardt(damping: float = 1e-2, ratio: float = 0.15) -> Optimiser
     def update(objective: Objective, parameters: Any, state: Damping, learning_rate: Array,
                step: Array, renewed: Array) -> tuple[Any, Damping, Losses, Array]:
         x, unravel = ravel_pytree(parameters)
-        normal = normal_equations(objective, parameters)
+        normal = model(objective, parameters)
         value, losses = _value(objective, parameters)
         rho = RAISED if int(state.growing) >= PATIENCE else ratio
         trial = _search(objective, normal, x, unravel, float(value), float(state.value), rho)
@@ -83,7 +88,7 @@ def _after(state: Damping, damping: float) -> Damping:
                    (0 * state.growing if fell else state.growing + 1))
 
 
-def _search(objective: Objective, normal: Normal, x: Array, unravel: Any, value: float,
+def _search(objective: Objective, normal: Normal | Triangle, x: Array, unravel: Any, value: float,
             start: float, rho: float) -> Trial | None:
     """The least damped step on the ladder that keeps the ratio, if any does."""
     def tried(damping: float) -> Trial | None:
@@ -96,11 +101,12 @@ def _search(objective: Objective, normal: Normal, x: Array, unravel: Any, value:
         ratio = (value - float(found)) / max(predicted, 1e-300)
         return Trial(damping, point, ratio, losses) if ratio >= rho else None
 
-    damping = max(start / FACTOR, SMALLEST)
+    smallest = SMALLEST_BY_QR if isinstance(normal, Triangle) else SMALLEST
+    damping = max(start / FACTOR, smallest)
     best = tried(damping)
     if best is not None:
         for _ in range(BOLDER):
-            bolder = tried(best.damping / FACTOR) if best.damping > SMALLEST else None
+            bolder = tried(best.damping / FACTOR) if best.damping > smallest else None
             if bolder is None:
                 break
             best = bolder
@@ -163,8 +169,19 @@ def _on_device(objective: Objective, parameters: Any) -> tuple[Array, Array]:
     return total
 
 
-def _solved(normal: Normal, damping: float) -> Any:
+def triangle(objective: Objective, parameters: Any) -> Triangle:
+    """The QR factorisation of the Jacobian, from blocks of its rows."""
+    factorisation = Factorisation()
+    for condition, piece in objective.blocks:
+        rows, residual = _block(objective, parameters, condition, jnp.asarray(piece))
+        factorisation.add(np.asarray(rows), np.asarray(residual))
+    return factorisation.finished()
+
+
+def _solved(normal: Normal | Triangle, damping: float) -> Any:
     """d with (H + damping I) d = -g, or None where H is not positive enough for it."""
+    if isinstance(normal, Triangle):
+        return damped_step(normal, damping)
     if not isinstance(normal.matrix, np.ndarray):
         d = _device_solve(normal.matrix, normal.gradient, damping)
         return d if bool(jnp.isfinite(d).all()) else None
