@@ -13,8 +13,12 @@ import ast  # noqa: E402
 import tempfile  # noqa: E402
 from collections.abc import Sequence  # noqa: E402
 
-import piratenets  # noqa: E402
 from recorder import Recorder, arguments  # noqa: E402
+
+import piratenets  # noqa: E402
+from piratenets.config import Config, changed  # noqa: E402
+from piratenets.fields.networks import parameter_count  # noqa: E402
+from piratenets.presets import preset  # noqa: E402
 
 SPACING = 1.03
 """Ratio of the times of two records, at least: they are drawn on a logarithmic axis."""
@@ -25,14 +29,16 @@ class OverError(Exception):
 
 
 class FollowError:
-    def __init__(self, recorder: Recorder) -> None:
-        self.recorder, self.due, self.step = recorder, 0.0, 0
+    def __init__(self, recorder: Recorder, config: Config) -> None:
+        self.recorder, self.config = recorder, config
+        self.due, self.step, self.parameters = 0.0, 0, 0
 
     def __call__(self, report: piratenets.Report) -> None:
         over, self.step = self.recorder.over, report.step
         if report.solution is not None and (over or self.recorder.seconds >= self.due):
-            error = self.recorder.score(report.solution()(self.recorder.points))
-            self.recorder.record(error, report.step)
+            solution = report.solution()
+            self.recorder.record(self.recorder.score(solution(self.recorder.points)), report.step)
+            self.parameters = parameter_count(solution.networks[-1], self.config.network)
             self.due = SPACING * self.recorder.seconds
         if over:
             raise OverError
@@ -55,8 +61,9 @@ def main() -> None:
     parser.add_argument("--set", nargs="*", default=[], metavar="PATH=VALUE")
     options = parser.parse_args()
     recorder = Recorder(options, BEGAN)
-    recorder.note(preset=options.preset, changes=options.set)
-    follow = FollowError(recorder)
+    config = changed(preset(options.preset, "allen-cahn"), changes(options.set))
+    recorder.note(preset=options.preset, changes=options.set, windows=config.training.windows)
+    follow = FollowError(recorder, config)
     with tempfile.TemporaryDirectory() as folder:
         try:
             run = piratenets.solve("allen-cahn", options.preset, seed=options.seed,
@@ -67,7 +74,7 @@ def main() -> None:
         else:
             finished = True
             recorder.record(recorder.score(run.predict(recorder.points)), run.step)
-    recorder.note(iterations=follow.step, finished=finished)
+    recorder.note(iterations=follow.step, parameters=follow.parameters, finished=finished)
 
 
 if __name__ == "__main__":

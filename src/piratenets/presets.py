@@ -83,8 +83,9 @@ PARTICULAR: dict[str, dict[str, dict[str, Any]]] = {
     "ginzburg-landau": {
         "smoke": {"network.activation": "swish", "training.windows": 2, "training.steps": 200,
                   "weighting.start": {"initial": 100.0}},
-        "laptop": {"network.activation": "swish", "training.windows": 10, "sampling.grid": 48,
-                   "training.target": 1e-7},
+        "laptop": {"network.activation": "swish", "network.width": 20,
+                   "network.embedding.size": 20, "training.windows": 10, "training.steps": 60,
+                   "sampling.grid": 48, "training.target": 1e-7},
     },
     "cavity": {
         "smoke": {"weighting.start": {"boundary": 100.0, "pde.continuity": 10.0},
@@ -96,7 +97,7 @@ PARTICULAR: dict[str, dict[str, dict[str, Any]]] = {
                    "network.embedding.size": 24, "network.embedding.scale": 3.0,
                    "curriculum": {"coefficient": "Re",
                                   "values": (100.0, 400.0, 1000.0, 1600.0, 3200.0),
-                                  "steps": (40, 40, 60, 60, 400)}},
+                                  "steps": (40, 60, 80, 80, 600)}},
     },
 }
 
