@@ -26,6 +26,7 @@ from piratenets.report.page import Markup
 from piratenets.report.published import Published, published_points
 from piratenets.report.reproduce import commands, configuration, versions
 from piratenets.report.svg import Picture
+from piratenets.report.trust import trust
 from piratenets.runs.evaluation import Evaluation, errors_between
 from piratenets.runs.run import Run
 
@@ -49,6 +50,7 @@ def write_report(run: Run, published: Sequence[Published] | None = None) -> Path
         body += page.section("Slices", *_slices(fields))
         body += page.section("Where the error is", *_error_by_time(run, fields),
                              _stage_errors(run, scored))
+    body += page.section("Trust", *trust(run))
     body += page.section("Training", *_training(run))
     body += page.section("Initialisation", _initialisation(run))
     body += page.section("Configuration", configuration(run), versions(run))
