@@ -19,6 +19,7 @@ import piratenets  # noqa: E402
 from piratenets.config import Config, changed  # noqa: E402
 from piratenets.fields.networks import parameter_count  # noqa: E402
 from piratenets.presets import preset  # noqa: E402
+from piratenets.training.solution import Solution  # noqa: E402
 
 SPACING = 1.03
 """Ratio of the times of two records, at least: they are drawn on a logarithmic axis."""
@@ -34,14 +35,18 @@ class FollowError:
         self.due, self.step, self.parameters = 0.0, 0, 0
 
     def __call__(self, report: piratenets.Report) -> None:
-        over, self.step = self.recorder.over, report.step
-        if report.solution is not None and (over or self.recorder.seconds >= self.due):
-            solution = report.solution()
-            self.recorder.record(self.recorder.score(solution(self.recorder.points)), report.step)
-            self.parameters = parameter_count(solution.networks[-1], self.config.network)
-            self.due = SPACING * self.recorder.seconds
+        over = self.recorder.over
+        if report.solution is not None:  # Preparation and evaluation have neither field nor step.
+            self.step = report.step
+            if over or self.recorder.seconds >= self.due:
+                self.follow(report.solution())
         if over:
             raise OverError
+
+    def follow(self, solution: Solution) -> None:
+        self.recorder.record(self.recorder.score(solution(self.recorder.points)), self.step)
+        self.parameters = parameter_count(solution.networks[-1], self.config.network)
+        self.due = SPACING * self.recorder.seconds
 
 
 def changes(words: Sequence[str]) -> dict[str, object]:
