@@ -17,7 +17,7 @@ from ..runs.common import PROBLEM
 
 SUMMARY = {"relative_l2": {"u": 2e-6}, "reference_error": 1e-8, "parameters": 1402, "steps": 9,
            "wall_seconds": 480.0, "finished": True, "commit": "0123456789abcdef",
-           "machine": "Abacus, 2 cores", "stages": [], "literature_relative_l2": {}}
+           "machine": "Abacus, 2 cores", "until": [], "literature_relative_l2": {}}
 
 
 def record(results, directory, problem="allen-cahn", *, name="laptop", seed=0, changes=(),
@@ -54,7 +54,7 @@ def test_a_run_is_a_row(tmp_path):
         "paper": "2.24e-05",
         "best known": "1.88e-06<br>(self-scaled Broyden, a small network in float64)",
         "reference's own error": "1.00e-08", "failures": "0 of 1", "wall time": "8 min 0 s",
-        "machine": "Abacus, 2 cores", "parameters": "1402",
+        "machine": "Abacus, 2 cores", "parameters": "1402<br>in each of 5 windows",
         "command": "`piratenets solve allen-cahn --preset laptop --seed 0`",
         "commit": "0123456789ab", "runs": "[allen-cahn](allen-cahn)"}
     assert not listed(tmp_path)
@@ -118,16 +118,13 @@ def test_published_figures_are_for_the_published_coefficients(tmp_path):
 
 
 def test_gray_scott_beyond_the_benchmark_has_the_error_up_to_both_times(tmp_path):
-    stages = [{"stage": str(k), "relative_l2": {}, "cumulative": {"u": k * 1e-4, "v": k * 2e-4}}
-              for k in range(1, 11)]
     record(tmp_path, "gray-scott", "gray-scott", relative_l2={"u": 1e-4, "v": 2e-4})
     record(tmp_path, "longer", "gray-scott-to-2", relative_l2={"u": 1e-3, "v": 2e-3},
-           stages=stages)
+           until=[{"t": 1.0, "relative_l2": {"u": 5e-4, "v": 1e-3}}])
     one, two = rows(tmp_path)
     assert one["compared"] == "u to t = 1<br>v to t = 1"
     assert two["benchmark"] == "gray-scott-to-2"
     assert two["compared"].split("<br>") == ["u to t = 1", "v to t = 1", "u to t = 2", "v to t = 2"]
-    # Five of ten windows end at t = 1.
     assert two["ours"].split("<br>") == ["5.00e-04", "1.00e-03", "1.00e-03", "2.00e-03"]
     assert one["paper"] == "3.61e-03<br>9.39e-03"
 

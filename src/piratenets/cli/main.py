@@ -193,6 +193,7 @@ def _show_summary(run: Run) -> None:
     summary = read_json(run.directory.summary)
     if run.reference is not None:
         _show_errors(summary["relative_l2"], run.reference.error, summary["literature_relative_l2"])
+        _show_milestones(summary["until"])
         _show_stages(summary["stages"])
     for doubt in summary["doubts"]:
         console.print(f"[yellow]Doubt:[/yellow] {escape(doubt)}.", soft_wrap=True, highlight=False)
@@ -213,6 +214,13 @@ def _show_errors(found: dict[str, float], own: dict[str, float], literature: dic
         more = [f"{literature[name]:.3e}"] if literature else []
         table.add_row(name, f"{error:.6e}", f"{own[name]:.1e}", *more)
     console.print(table)
+
+
+def _show_milestones(until: list[dict[str, Any]]) -> None:
+    """The errors up to earlier times than the last."""
+    for one in until:
+        errors = ", ".join(f"{k} {v:.6e}" for k, v in one["relative_l2"].items())
+        console.print(f"Up to t = {one['t']:g}: {errors}", highlight=False)
 
 
 def _show_stages(stages: list[dict[str, Any]]) -> None:
@@ -236,6 +244,7 @@ def _evaluate(command: c.Evaluate) -> None:
     literature = run.evaluate_literature()
     _show_errors(scored.relative_l2, scored.reference_error,
                  literature.relative_l2 if literature else {})
+    _show_milestones(run.milestone_errors(scored))
     _show_stages(run.stage_errors(scored))
     console.print(f"Compared: {scored.compared}", soft_wrap=True, highlight=False)
     if literature:

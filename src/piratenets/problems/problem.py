@@ -187,6 +187,8 @@ class Problem:
     """Quantities to score beside the unknowns, computed from them."""
     up_to_constant: Sequence[str] = ()
     """Unknowns that the equations determine up to a constant: compared less their means."""
+    milestones: Sequence[float] = ()
+    """Times before the last one up to which the error is stated as well."""
     rough: Sequence[Mapping[str, float]] = ()
     """Places, each given by some coordinates, where data or solution are rough: sampling may be
     graded towards them."""

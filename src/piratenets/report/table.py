@@ -27,7 +27,7 @@ FAILED = 0.1
 """A run whose relative error is this large has not solved its problem, whatever its loss."""
 
 NEEDED = ("relative_l2", "reference_error", "parameters", "wall_seconds", "finished", "commit",
-          "machine", "stages", "steps", "literature_relative_l2")
+          "machine", "until", "steps", "literature_relative_l2")
 """What a row takes from summary.json."""
 
 HEAD = """\
@@ -191,11 +191,17 @@ def row(group: Sequence[Result]) -> list[str]:
         _failures(group),
         duration(median(float(r.summary["wall_seconds"]) for r in finished)),
         _lines(_distinct(finished, "machine")),
-        _lines(_distinct(finished, "parameters")),
+        _lines([*_distinct(finished, "parameters"), *_networks(first)]),
         _lines([f"`{solve_command(first.run)}`", *also]),
         _lines([c[:12] + "+" * c.endswith("+") for c in _distinct(finished, "commit")]),
         _lines([f"[{r.run.directory.path.name}]({r.run.directory.path.name})" for r in finished]),
     ]
+
+
+def _networks(result: Result) -> list[str]:
+    """How many networks of so many parameters there are, if not one alone."""
+    windows = result.run.config.training.windows
+    return [f"in each of {windows} windows"] if windows > 1 else []
 
 
 def _failures(group: Sequence[Result]) -> str:
@@ -225,8 +231,8 @@ def figures(result: Result) -> list[Figure]:
     the run goes further, and against the literature's reference."""
     summary, end = result.summary, _end(result)
     known = published(result)
-    lines = [_figure(n, e, until, known) for until, found in _earlier(result)
-             for n, e in found.items()]
+    lines = [_figure(n, e, one["t"], known) for one in summary["until"]
+             for n, e in one["relative_l2"].items()]
     lines += [_figure(n, e, end, None if known and known.literature else known)
               for n, e in summary["relative_l2"].items()]
     against = ", against the literature's reference"
@@ -245,19 +251,6 @@ def _end(result: Result) -> float | None:
     """The last time of a run's problem, if it has a time."""
     problem = result.run.problem
     return None if problem.time is None else float(problem.upper[problem.time])
-
-
-def _earlier(result: Result) -> list[tuple[float, dict[str, float]]]:
-    """The error up to the benchmark's last time, where a run goes on beyond it and a window
-    ends there."""
-    problem, benchmark = result.run.problem, PROBLEMS.get(result.run.problem.name)
-    if benchmark is None or benchmark.time is None or problem.time is None:
-        return []
-    own, end = float(benchmark.upper[benchmark.time]), _end(result)
-    windows = zip(result.run.trainer.stages, result.summary["stages"], strict=False)
-    return [(own, errors["cumulative"]) for stage, errors in windows
-            if end != own and "cumulative" in errors
-            and abs(float(stage.upper[problem.time]) - own) < 1e-9]
 
 
 def _ours(errors: Sequence[float], bound: float) -> str:

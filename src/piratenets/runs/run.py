@@ -318,6 +318,16 @@ class Run:
                  "relative_l2": between(float(s.lower[time]), float(s.upper[time])),
                  "cumulative": between(first, float(s.upper[time]))} for s in trained]
 
+    def milestone_errors(self, scored: Evaluation) -> list[dict[str, Any]]:
+        """The error up to each of the times that the problem names, as far as it is trained."""
+        end, time, reference = self.solution().end, self.problem.time, self.reference
+        if end is None or time is None or reference is None:
+            return []
+        first = float(self.problem.lower[time])
+        return [{"t": t, "relative_l2": errors_between(self.problem, reference, scored.prediction,
+                                                       first, t)}
+                for t in self.problem.milestones if t <= end]
+
     def write_summary(self, observe: Observer | None = None) -> dict[str, Any]:
         """summary.json: what the run came to."""
         scored = self.evaluate() if self.reference is not None else None
@@ -335,6 +345,7 @@ class Run:
             "initialisation": self.facts["fits"],
             "trust": self.facts["trust"], "doubts": self.doubts,
             "stages": self.stage_errors(scored) if scored else [],
+            "until": self.milestone_errors(scored) if scored else [],
             "literature_relative_l2": literature.relative_l2 if literature else {},
             "literature_compared": literature.compared if literature else "",
         }
