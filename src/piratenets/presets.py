@@ -69,6 +69,9 @@ WINDOWS: dict[str, Any] = {
 
 # What a problem adds to the general presets.
 PARTICULAR: dict[str, dict[str, dict[str, Any]]] = {
+    "allen-cahn": {
+        "laptop": {"network.width": 20, "network.embedding.size": 20},
+    },
     "kdv": {
         "laptop": {"network.width": 20, "network.embedding.size": 20, "sampling.batch": 6144,
                    "weighting.start": {"initial": 100.0, "pde": 25.0}, "training.windows": 16,
