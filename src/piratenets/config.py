@@ -227,6 +227,10 @@ class TrainingConfig:
     the equations are weighted in that time too."""
     warm_start: bool = False
     """Whether a window starts from the previous one's weights instead of fresh ones."""
+    starts: int = 1
+    """Networks that the first stage begins with: the one with the least loss after `start_steps`
+    steps goes on. Second-order methods need many more iterations from some than from others."""
+    start_steps: int = 30
     precision: Literal["float32", "float64"] = "float32"
     patience: int = 0
     """Steps without progress (the loss falling by a tenth) after which a stage ends; 0: never.
@@ -241,6 +245,10 @@ class TrainingConfig:
         _positive("training.windows", self.windows)
         _positive("training.window_growth", self.window_growth)
         _positive("training.divergence", self.divergence)
+        _positive("training.starts", self.starts)
+        _require(0 < self.start_steps <= self.steps or self.starts == 1,
+                 f"training.start_steps = {self.start_steps}",
+                 f"a stage has {self.steps} steps", "Use fewer")
         for name in ("patience", "target"):
             value = getattr(self, name)
             _require(value >= 0, f"training.{name} = {value}", "it must not be negative",

@@ -71,7 +71,7 @@ WINDOWS: dict[str, Any] = {
 PARTICULAR: dict[str, dict[str, dict[str, Any]]] = {
     "allen-cahn": {
         "laptop": {"network.width": 20, "network.embedding.size": 20, "sampling.batch": 4608,
-                   "training.patience": 40, "training.target": 1e-11},
+                   "training.starts": 4, "training.patience": 40, "training.target": 1e-11},
     },
     "kdv": {
         "laptop": {"network.width": 20, "network.embedding.size": 20, "sampling.batch": 6144,

@@ -2,10 +2,8 @@
 
 For the loss f = |R|^2 with Jacobian J, H = J'J and g = J'R, a step d solves
 
-    (H + lambda D) d = -g,      predicted reduction = -(2 d.g + d.H d) = lambda d.D d - d.g
+    (H + lambda I) d = -g,      predicted reduction = -(2 d.g + d.H d) = lambda |d|^2 - d.g
 
-with D the diagonal of H (Marquardt's): damping then means the same for every parameter, whatever
-its scale. With the identity in its place, some starts take ten times the iterations.
 On a geometric ladder of dampings around the last one the *least* damped step is taken whose
 ratio of actual to predicted reduction is still at least rho. Where the damping keeps growing,
 rho is raised: steps that only just pay have led into a narrow valley.
@@ -32,8 +30,6 @@ FACTOR = 3.0
 BOLDER = 2
 """Rungs that are tried below the first that succeeds."""
 MOST_TRIALS = 14
-FLOOR = 1e-8
-"""The smallest entry of D, relative to the largest: a parameter without effect is damped too."""
 SMALLEST, LARGEST = 1e-16, 1e8
 SMALLEST_BY_QR = 1e-28
 """Damping that would drown in the rounding of J'J does not in that of J."""
@@ -95,14 +91,12 @@ def _after(state: Damping, damping: float) -> Damping:
 def _search(objective: Objective, normal: Normal | Triangle, x: Array, unravel: Any, value: float,
             start: float, rho: float) -> Trial | None:
     """The least damped step on the ladder that keeps the ratio, if any does."""
-    scaled, unit = equilibrated(normal)
-
     def tried(damping: float) -> Trial | None:
-        d = _solved(scaled, damping)
+        d = _solved(normal, damping)
         if d is None:
             return None
-        predicted = damping * float(d @ d) - float(d @ scaled.gradient)
-        point = unravel(x + jnp.asarray(d / unit))
+        predicted = damping * float(d @ d) - float(d @ normal.gradient)
+        point = unravel(x + jnp.asarray(d))
         found, losses = _value(objective, point)
         ratio = (value - float(found)) / max(predicted, 1e-300)
         return Trial(damping, point, ratio, losses) if ratio >= rho else None
@@ -123,19 +117,6 @@ def _search(objective: Objective, normal: Normal | Triangle, x: Array, unravel: 
         if best is not None:
             break
     return best
-
-
-def equilibrated(normal: Normal | Triangle) -> tuple[Any, Any]:
-    """The same in parameters that all have the same effect, D^(1/2) theta, and D^(1/2)."""
-    if isinstance(normal, Triangle):
-        unit = _unit((normal.factor**2).sum(axis=0))
-        return Triangle(normal.factor / unit, normal.image, normal.gradient / unit), unit
-    unit = _unit(normal.matrix.diagonal())
-    return Normal(normal.matrix / unit[:, None] / unit[None, :], normal.gradient / unit), unit
-
-
-def _unit(squares: Any) -> Any:
-    return (squares.clip(FLOOR * squares.max() + 1e-300)) ** 0.5
 
 
 @eqx.filter_jit

@@ -36,7 +36,7 @@ class TrainingState(eqx.Module):
     """The networks of the windows before this one, stacked; None for a single window."""
 
 
-INITIALISATION, SAMPLING = 0, 1
+INITIALISATION, SAMPLING, STARTS = 0, 1, 2
 """What randomness is for: the first thing that is folded into the run's key."""
 
 

@@ -28,6 +28,7 @@ from piratenets.training.solution import evaluate_network, stage_frame
 from piratenets.training.stages import Stage, seen_shapes, stages
 from piratenets.training.state import (
     INITIALISATION,
+    STARTS,
     Snapshot,
     TrainingState,
     derived_key,
@@ -284,10 +285,30 @@ class Trainer:
 
     def run(self, state: TrainingState) -> Iterator[Progress]:
         """Train from a state to the end, reporting after each call."""
+        if self.config.training.starts > 1 and steps_taken(state) == 0:
+            state = self._best_start(state)
         while not self.finished(state):
             if self.stage_ended(state):
                 state = self.next_stage(state)
             state = yield from self._run_stage(state)
+
+    def _best_start(self, first: TrainingState) -> TrainingState:
+        """The state that a few steps bring furthest, of several that differ in their network."""
+        until = jnp.asarray(self.config.training.start_steps, jnp.int32)
+        fits, contenders = [self.fits[:]], [first]
+        for k in range(1, self.config.training.starts):
+            self.fits.clear()
+            key = jax.random.key_data(derived_key(first.key, STARTS, k))
+            network = self._initialised(0, None, key)
+            contenders.append(self._at_stage(0, network, first.finished, first.key))
+            fits.append(self.fits[:])
+        setting = self.setting(first)
+        trained = [advance(self.plan, setting, state, until) for state in contenders]
+        losses = [float(sum(state.weights[t] * v for t, v in snapshot.losses.items()))
+                  for state, snapshot in trained]
+        best = int(np.nanargmin([*losses, np.inf]))
+        self.fits = fits[best]
+        return trained[best][0]
 
     def _run_stage(self, state: TrainingState) -> Generator[Progress, None, TrainingState]:
         setting, steps = self.setting(state), self.steps_of(state)
