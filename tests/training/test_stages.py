@@ -8,8 +8,10 @@ import pytest
 from piratenets.errors import InputError, UnknownName
 from piratenets.fields.networks import Frame
 from piratenets.problems.problem import Problem, boundary, data, initial, interior
+from piratenets.training.loop import advance
 from piratenets.training.solution import Solution, evaluate_network, stage_frame
 from piratenets.training.stages import stages, window_edges
+from piratenets.training.state import STARTS, derived_key
 from piratenets.training.trainer import Trainer
 
 from ..common import burgers, training_config
@@ -251,3 +253,40 @@ def test_a_curriculum_keeps_the_network():
     assert [float(trainer.setting(s).coefficients["nu"]) for s in (first, second)] == [0.2, 0.1]
     np.testing.assert_array_equal(trainer.setting(second).fixed["initial"].values,
                                   trainer.setting(first).fixed["initial"].values)
+
+
+# Starts -------------------------------------------------------------------------------------------
+
+def test_the_start_that_a_few_steps_bring_furthest_goes_on():
+    config = training_config(**{"training.starts": 4, "training.start_steps": 11,
+                                "record.every": 1})
+    trainer = Trainer(BURGERS, config)
+    first = trainer.start()
+    setting, until = trainer.setting(first), jnp.asarray(11, jnp.int32)
+    found = []
+    for k in range(4):
+        key = first.key if k == 0 else jax.random.key_data(derived_key(first.key, STARTS, k))
+        network = trainer._initialised(0, None, key)
+        state = trainer._at_stage(0, network, None, first.key)
+        found.append(advance(trainer.plan, setting, state, until))
+    losses = [float(sum(s.weights[t] * v for t, v in snap.losses.items())) for s, snap in found]
+    assert len(set(losses)) == 4
+    expected, _ = advance(trainer.plan, setting, found[int(np.argmin(losses))][0], until + 1)
+    progress = next(trainer.run(first))
+    assert int(progress.state.step) == 12
+    assert same(progress.state.network, expected.network)
+
+
+def test_the_same_start_wins_again():
+    config = training_config(**{"training.starts": 3, "training.start_steps": 5})
+    states = []
+    for _ in range(2):
+        trainer = Trainer(BURGERS, config)
+        states.append(trainer._best_start(trainer.start()))
+        assert len(trainer.fits) == 1
+    assert same(*states)
+
+
+def test_more_steps_to_start_with_than_there_are():
+    with pytest.raises(InputError, match=r"training.start_steps = 61: a stage has 60 steps"):
+        training_config(**{"training.starts": 2, "training.start_steps": 61})
