@@ -228,8 +228,9 @@ class TrainingConfig:
     warm_start: bool = False
     """Whether a window starts from the previous one's weights instead of fresh ones."""
     starts: int = 1
-    """Networks that the first stage begins with: the one with the least loss after `start_steps`
-    steps goes on. Second-order methods need many more iterations from some than from others."""
+    """Networks that a stage begins with, the previous window's or fresh ones: the one with the
+    least loss after `start_steps` steps goes on. Second-order methods need many more iterations
+    from some than from others."""
     start_steps: int = 30
     precision: Literal["float32", "float64"] = "float32"
     patience: int = 0

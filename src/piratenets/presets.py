@@ -70,8 +70,8 @@ WINDOWS: dict[str, Any] = {
 # What a problem adds to the general presets.
 PARTICULAR: dict[str, dict[str, dict[str, Any]]] = {
     "allen-cahn": {
-        "laptop": {"network.width": 20, "network.embedding.size": 20, "sampling.batch": 4608,
-                   "training.starts": 4, "training.patience": 40, "training.target": 1e-11},
+        "laptop": {"training.starts": 5, "training.start_steps": 25, "training.patience": 40,
+                   "training.target": 1e-11},
     },
     "kdv": {
         "laptop": {"network.width": 20, "network.embedding.size": 20, "sampling.batch": 6144,

@@ -178,6 +178,10 @@ class Trainer:
         """A stage's first network: fresh or the previous window's, its head fitted."""
         if previous is not None and self.config.training.warm_start:
             return previous
+        return self._fresh_network(stage, previous, key)
+
+    def _fresh_network(self, stage: int, previous: Network | None, key: Array) -> Network:
+        """A random network with its head fitted to what is known of the stage."""
         network = self._network(derived_key(key, INITIALISATION, stage))
         known = self._known_values(stage, previous)
         if known is None:
@@ -285,30 +289,50 @@ class Trainer:
 
     def run(self, state: TrainingState) -> Iterator[Progress]:
         """Train from a state to the end, reporting after each call."""
-        if self.config.training.starts > 1 and steps_taken(state) == 0:
-            state = self._best_start(state)
         while not self.finished(state):
             if self.stage_ended(state):
                 state = self.next_stage(state)
+            if int(state.step) == 0 and self._starts(state) > 1:
+                state, snapshot = self._best_start(state)
+                yield self._progress(state, snapshot)
             state = yield from self._run_stage(state)
 
-    def _best_start(self, first: TrainingState) -> TrainingState:
-        """The state that a few steps bring furthest, of several that differ in their network."""
-        until = jnp.asarray(self.config.training.start_steps, jnp.int32)
-        fits, contenders = [self.fits[:]], [first]
-        for k in range(1, self.config.training.starts):
+    def _progress(self, state: TrainingState, snapshot: Snapshot) -> Progress:
+        self._check_sane(state, snapshot)
+        over = self.stage_ended(state)
+        due = int(state.step) % self.config.record.every == 0
+        return Progress(state, snapshot, steps_taken(state), recorded=due or over,
+                        stage_ended=over, done=self.finished(state))
+
+    def _starts(self, state: TrainingState) -> int:
+        """How many networks a stage begins with; a curriculum goes on with the one it has."""
+        later = int(state.stage) > 0 and bool(self.config.curriculum.values)
+        return 1 if later else self.config.training.starts
+
+    def _best_start(self, first: TrainingState) -> tuple[TrainingState, Snapshot]:
+        """The state that a few steps bring furthest: from the network that there is, or from
+        fresh ones."""
+        until = jnp.asarray(min(self.config.training.start_steps, self.steps_of(first)), jnp.int32)
+        setting, fits = self.setting(first), [self.fits[:]]
+        trained = [advance(self.plan, setting, first, until)]
+        for k in range(1, self._starts(first)):
             self.fits.clear()
-            key = jax.random.key_data(derived_key(first.key, STARTS, k))
-            network = self._initialised(0, None, key)
-            contenders.append(self._at_stage(0, network, first.finished, first.key))
+            trained.append(advance(self.plan, setting, self._fresh_start(first, k), until))
             fits.append(self.fits[:])
-        setting = self.setting(first)
-        trained = [advance(self.plan, setting, state, until) for state in contenders]
         losses = [float(sum(state.weights[t] * v for t, v in snapshot.losses.items()))
                   for state, snapshot in trained]
-        best = int(np.nanargmin([*losses, np.inf]))
+        best = int(np.argmin(np.nan_to_num(losses, nan=np.inf)))
         self.fits = fits[best]
-        return trained[best][0]
+        return jax.block_until_ready(trained[best])
+
+    def _fresh_start(self, first: TrainingState, k: int) -> TrainingState:
+        """A stage's first state with the k-th other network in it."""
+        stage = int(first.stage)
+        previous = None if stage == 0 or first.finished is None else taken(first.finished,
+                                                                           stage - 1)
+        key = jax.random.key_data(derived_key(first.key, STARTS, k))
+        network = self._fresh_network(stage, previous, key)
+        return self._at_stage(stage, network, first.finished, first.key, int(first.before))
 
     def _run_stage(self, state: TrainingState) -> Generator[Progress, None, TrainingState]:
         setting, steps = self.setting(state), self.steps_of(state)
@@ -320,14 +344,10 @@ class Trainer:
             state, snapshot = jax.block_until_ready(
                 advance(self.plan, setting, state, jnp.asarray(until, jnp.int32)))
             seconds = max(time.perf_counter() - began, 1e-4)
-            self._check_sane(state, snapshot)
             if calls:  # The first call's time is mostly compilation.
                 at_once = max(1, round((until - step) * SECONDS_PER_CALL / seconds))
             calls += 1
-            over = self.stage_ended(state)
-            yield Progress(state, snapshot, steps_taken(state),
-                           recorded=int(state.step) % every == 0 or over, stage_ended=over,
-                           done=self.finished(state))
+            yield self._progress(state, snapshot)
         return state
 
     def _check_sane(self, state: TrainingState, snapshot: Snapshot) -> None:
