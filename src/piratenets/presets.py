@@ -89,9 +89,10 @@ PARTICULAR: dict[str, dict[str, dict[str, Any]]] = {
     "ginzburg-landau": {
         "smoke": {"network.activation": "swish", "training.windows": 2, "training.steps": 200,
                   "weighting.start": {"initial": 100.0}},
+        # With 4096 points the fit does not hold between them.
         "laptop": {"network.activation": "swish", "network.width": 20,
-                   "network.embedding.size": 20, "training.windows": 10, "training.steps": 60,
-                   "sampling.grid": 48, "training.target": 1e-7},
+                   "network.embedding.size": 20, "sampling.batch": 8192, "training.windows": 10,
+                   "training.steps": 60, "sampling.grid": 48, "training.target": 1e-7},
     },
     "cavity": {
         "smoke": {"weighting.start": {"boundary": 100.0, "pde.continuity": 10.0},
