@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from piratenets.errors import InputError, UnknownName
+from piratenets.report.report import write_report
 from piratenets.runs import checkpoints
 from piratenets.runs.evaluation import relative_l2
 from piratenets.runs.run import Run
@@ -121,3 +122,15 @@ def test_stages_that_do_not_fit_are_refused(tmp_path, changes, message):
     with pytest.raises((InputError, UnknownName), match=message):
         tiny_run(tmp_path, **changes)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_window_between_two_times_of_the_reference_has_no_error_of_its_own(tmp_path):
+    """Lengths 1, 2, 4 ... 128 of 255, the reference stored at every tenth of the whole."""
+    run = tiny_run(tmp_path, **{"training.windows": 8, "training.window_growth": 2.0,
+                                "training.steps": 2}).train()
+    stages = json.loads(run.directory.summary.read_text())["stages"]
+    own = [s["relative_l2"] for s in stages]
+    assert [bool(e) for e in own] == [True, False, False, False, True, True, True, True]
+    assert all(s["cumulative"] for s in stages)
+    write_report(run)
+    assert "not available" in run.directory.report.read_text()

@@ -168,7 +168,7 @@ def _window_errors(run: Run, scored: Evaluation) -> Markup:
             low, high = float(stage.lower[time]), float(stage.upper[time])
             own, so_far = (errors_between(run.problem, reference, scored.prediction, first, high)
                            for first in (low, float(run.problem.lower[time])))
-            row[1:] = [page.number(e[n]) for n in names for e in (own, so_far)]
+            row[1:] = [page.number(e.get(n)) for n in names for e in (own, so_far)]
         rows.append(row)
     head = [title for n in names for title in (f"{n}, in it", f"{n}, up to its end")]
     return page.table(["window", *head], rows) + page.paragraph("Relative L2 errors.", "small")
