@@ -27,7 +27,7 @@ FAILED = 0.1
 """A run whose relative error is this large has not solved its problem, whatever its loss."""
 
 NEEDED = ("relative_l2", "reference_error", "parameters", "wall_seconds", "finished", "commit",
-          "machine", "until", "steps", "literature_relative_l2")
+          "machine", "steps", "literature_relative_l2")
 """What a row takes from summary.json."""
 
 HEAD = """\
@@ -231,7 +231,7 @@ def figures(result: Result) -> list[Figure]:
     the run goes further, and against the literature's reference."""
     summary, end = result.summary, _end(result)
     known = published(result)
-    lines = [_figure(n, e, one["t"], known) for one in summary["until"]
+    lines = [_figure(n, e, one["t"], known) for one in summary.get("until", [])
              for n, e in one["relative_l2"].items()]
     lines += [_figure(n, e, end, None if known and known.literature else known)
               for n, e in summary["relative_l2"].items()]
