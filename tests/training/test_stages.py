@@ -297,6 +297,15 @@ def test_the_same_start_wins_again():
     assert same(*states)
 
 
+def test_fits_of_earlier_windows_outlive_later_starts():
+    """Each window begins with a fit of its own, whichever of its networks wins."""
+    config = training_config(**{"training.starts": 3, "training.start_steps": 5,
+                                "training.windows": 3, "training.steps": 5})
+    trainer = Trainer(BURGERS, config)
+    assert len(list(trainer.run(trainer.start()))) == 3
+    assert [fit.stage for fit in trainer.fits] == [0, 1, 2]
+
+
 def test_more_steps_to_start_with_than_there_are():
     with pytest.raises(InputError, match=r"training.start_steps = 61: a stage has 60 steps"):
         training_config(**{"training.starts": 2, "training.start_steps": 61})

@@ -193,7 +193,7 @@ def _show_summary(run: Run) -> None:
     summary = read_json(run.directory.summary)
     if run.reference is not None:
         _show_errors(summary["relative_l2"], run.reference.error, summary["literature_relative_l2"])
-        _show_milestones(summary["until"])
+        _show_milestones(summary.get("until", []))
         _show_stages(summary["stages"])
     for doubt in summary["doubts"]:
         console.print(f"[yellow]Doubt:[/yellow] {escape(doubt)}.", soft_wrap=True, highlight=False)

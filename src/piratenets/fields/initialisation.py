@@ -36,6 +36,8 @@ class Fit:
     rank: int
     features: int
     points: int
+    stage: int = 0
+    """Which window's network it began."""
 
 
 @eqx.filter_jit

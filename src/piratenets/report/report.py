@@ -215,14 +215,16 @@ def _fixed_weights(weights: dict[str, np.ndarray]) -> Markup:
 
 
 def _initialisation(run: Run) -> Markup:
-    """What the least squares for the head achieved, window by window."""
+    """What the least squares for the head achieved, in the windows that began with it."""
     fits = run.facts.get("fits", [])
     if not fits:
         return ""
-    labels = [s.label or "all times" for s in run.trainer.stages] if len(fits) > 1 else [""]
+    stages = run.trainer.stages
+    labels = ["not recorded" if "stage" not in f else stages[f["stage"]].label or "all times"
+              for f in fits] if len(fits) > 1 else [""]
     rows = [[page.text(label), page.number(f["residual"]), page.text(f["rank"]),
              page.text(f["features"]), f"{f['points']:,}"]
-            for label, f in zip(labels, fits, strict=False)]
+            for label, f in zip(labels, fits, strict=True)]
     source = run.config.initialisation.source
     lead = f"The last layer starts from a least-squares fit (source: {source})."
     columns = ["window" if len(fits) > 1 else "", "relative residual", "rank", "features", "points"]

@@ -187,7 +187,7 @@ class Trainer:
         if known is None:
             return network
         network, fit = fit_head(network, *known)
-        self.fits.append(fit)
+        self.fits.append(dataclasses.replace(fit, stage=stage))
         return network
 
     def initial_values(self, stage: int, previous: Network | None) -> Values:
@@ -313,12 +313,13 @@ class Trainer:
         """The state that a few steps bring furthest: from the network that there is, or from
         fresh ones."""
         until = jnp.asarray(min(self.config.training.start_steps, self.steps_of(first)), jnp.int32)
-        setting, fits = self.setting(first), [self.fits[:]]
+        setting, fits = self.setting(first), [self.fits]
+        earlier = [fit for fit in self.fits if fit.stage != int(first.stage)]
         trained = [advance(self.plan, setting, first, until)]
         for k in range(1, self._starts(first)):
-            self.fits.clear()
+            self.fits = earlier[:]
             trained.append(advance(self.plan, setting, self._fresh_start(first, k), until))
-            fits.append(self.fits[:])
+            fits.append(self.fits)
         losses = [float(sum(state.weights[t] * v for t, v in snapshot.losses.items()))
                   for state, snapshot in trained]
         best = int(np.argmin(np.nan_to_num(losses, nan=np.inf)))
