@@ -152,7 +152,7 @@ def train(trainer: Trainer, reference: Reference, seconds: float, windows: int
 
 
 def error_of(trainer: Trainer, reference: Reference, state: TrainingState) -> float:
-    solution = Solution(trainer.problem, trainer.stages, state)
+    solution = Solution(trainer.problem, trainer.stages_of(state), state)
     found = evaluate(trainer.problem, reference, solution, solution.end)
     return max(found.relative_l2.values())
 

@@ -99,7 +99,7 @@ def test_every_preset_fits_every_problem(name, problem):
     config = preset(name, problem)
     assert (config.problem, config.preset) == (problem, name)
     assert config.coefficients.keys() == PROBLEMS[problem].coefficients.keys()
-    assert all(stage.steps > 0 for stage in Trainer(PROBLEMS[problem], config).stages)
+    assert all(stage.steps > 0 for stage in Trainer(PROBLEMS[problem], config).stages_of(None))
 
 
 @pytest.mark.parametrize("problem", PROBLEMS)

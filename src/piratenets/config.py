@@ -222,6 +222,11 @@ class TrainingConfig:
     """Time windows, trained one after the other from the previous one's end."""
     window_growth: float = 1.0
     """Each window's length over that of the one before: above 1 where the start is fast."""
+    window_steps: int = 0
+    """Above 0, windows choose their own lengths: one that reaches `target` in fewer steps than
+    this makes the next one longer, in more steps shorter, and one that does not reach it in
+    `steps` steps (or stalls) is tried again with half its length. `windows` is then the most there
+    may be, and the first one's length is what fixed windows would have."""
     stretch: bool = False
     """Whether a window's network sees its time stretched to the length of the whole interval;
     the equations are weighted in that time too."""
@@ -254,6 +259,19 @@ class TrainingConfig:
             value = getattr(self, name)
             _require(value >= 0, f"training.{name} = {value}", "it must not be negative",
                      "Use 0 to train all steps")
+        self._check_window_steps()
+
+    def _check_window_steps(self) -> None:
+        what = f"training.window_steps = {self.window_steps}"
+        _require(self.window_steps >= 0, what, "it must not be negative",
+                 "Use 0 for windows of fixed lengths")
+        if self.window_steps:
+            _require(self.target > 0, what, "no window reaches training.target = 0",
+                     "Give a positive training.target")
+            _require(self.windows > 1, what, "training.windows = 1 leaves no lengths to choose",
+                     "Give the most windows there may be")
+            _require(self.window_steps <= self.steps, what,
+                     f"a window has {self.steps} steps at most", "Use no more than these")
 
 
 @dataclass(frozen=True)

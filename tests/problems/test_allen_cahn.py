@@ -69,7 +69,7 @@ def test_a_network_sees_it_where_the_configuration_says_so(shown):
     frequencies = trainer.start().network.embedding.frequencies
     # t, cos(pi x) and the shape.
     assert frequencies.shape == (2 + shown, 8)
-    assert [len(s.shapes) for s in trainer.stages] == [int(shown)] * 5
+    assert [len(s.shapes) for s in trainer.stages_of(None)] == [int(shown)] * 5
 
 
 def test_the_paper_s_network_does_not():

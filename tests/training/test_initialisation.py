@@ -30,7 +30,7 @@ def trainer_of(name, source, grid=32):
 @pytest.mark.parametrize("name", IN_TIME)
 def test_initial_values_at_all_times(name):
     trainer = trainer_of(name, "initial")
-    points, values = trainer._known_values(0, None)
+    points, values = trainer._known_values(0, None, None)
     at_start = np.concatenate([np.zeros((len(points), 1)), points[:, 1:]], axis=1)
     expected = prescribed_values(trainer.problem, trainer.problem.initial, at_start)
     np.testing.assert_array_equal(values, expected)
@@ -51,7 +51,7 @@ def test_initial_values_at_all_times(name):
 def test_the_linearised_equation_moves_each_mode_by_its_own_rate(name, mode, rate):
     # Allen-Cahn's kink has high modes, which a coarse grid takes for low ones.
     trainer = trainer_of(name, "linearised", grid=256 if name == "allen-cahn" else 32)
-    points, values = trainer._known_values(0, None)
+    points, values = trainer._known_values(0, None, None)
     sizes = [len(np.unique(points[:, k])) for k, _ in enumerate(trainer.problem.names)]
     spectrum = np.fft.fft(values[:, 0].reshape(sizes), axis=1)[:, mode]
     # In the plane: the same mode in x, averaged over y (or, where that vanishes, sin(pi y)).

@@ -160,7 +160,7 @@ def test_problems_without_windows(coordinates, conditions, why):
 def ended(trainer, state):
     """The state as if its stage had been trained: other weights, all its steps taken."""
     network = jax.tree.map(lambda x: jnp.asarray(np.asarray(x) * 1.25 + 0.01), state.network)
-    steps = jnp.asarray(trainer.stages[int(state.stage)].steps, jnp.int32)
+    steps = jnp.asarray(trainer.stages_of(state)[int(state.stage)].steps, jnp.int32)
     weights = {t: w * 3 for t, w in state.weights.items()}
     return dataclasses.replace(state, network=network, step=steps, weights=weights)
 
@@ -213,9 +213,9 @@ def test_a_window_s_network_is_fitted_to_the_last_one_s_end(windowed):
     assert [f.points for f in trainer.fits] == [2 * 16, 2 * 16]
     assert 0 < trainer.fits[1].residual < 1
     # It is the least-squares fit of the end, repeated in time.
-    points, _ = trainer._known_values(1, first.network)
+    points, _ = trainer._known_values(1, first.network, None)
     np.testing.assert_array_equal(np.unique(points[:, 0]), [0, 0.5])
-    _, known = trainer._known_values(1, first.network)
+    _, known = trainer._known_values(1, first.network, None)
     np.testing.assert_array_equal(known[:16], known[16:])
     end = np.stack([np.full(16, 0.5), np.linspace(-1, 1, 16, endpoint=False)], axis=1)
     np.testing.assert_array_equal(known[:16], evaluate_network(first.network, frame_at(0.0), end))
@@ -232,14 +232,14 @@ def test_a_warm_window_starts_from_the_previous_network(windowed):
 
 def test_a_solution_takes_the_window_that_a_time_lies_in(windowed):
     trainer, first, second = windowed
-    solution = Solution(BURGERS, trainer.stages, second)
+    solution = Solution(BURGERS, trainer.stages_of(second), second)
     times = np.array([0.0, 0.49, 0.5, 0.51, 1.0])
     points = np.stack([times, np.full(5, 0.3)], axis=1)
     expected = np.concatenate([evaluate_network(first.network, frame_at(0.0), points[:2]),
                                evaluate_network(second.network, frame_at(0.5), points[2:])])
     np.testing.assert_array_equal(solution(points), expected)
     assert solution.end == 1.0
-    assert Solution(BURGERS, trainer.stages, first).end == 0.5
+    assert Solution(BURGERS, trainer.stages_of(first), first).end == 0.5
 
 
 def test_a_curriculum_keeps_the_network():
@@ -266,8 +266,8 @@ def test_the_start_that_a_few_steps_bring_furthest_goes_on():
     found = []
     for k in range(4):
         key = first.key if k == 0 else jax.random.key_data(derived_key(first.key, STARTS, k))
-        network = trainer._initialised(0, None, key)
-        state = trainer._at_stage(0, network, None, first.key)
+        network = trainer._initialised(0, None, key, None)
+        state = trainer._at_stage(0, network, None, first.key, None)
         found.append(advance(trainer.plan, setting, state, until))
     losses = [float(sum(s.weights[t] * v for t, v in snap.losses.items())) for s, snap in found]
     assert len(set(losses)) == 4

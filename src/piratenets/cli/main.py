@@ -255,7 +255,9 @@ def _evaluate(command: c.Evaluate) -> None:
             console.print(f"{name} differs from the reference by less than the reference's own "
                           "error, which is quoted.")
     if not run.finished:
-        console.print(f"The run is not finished: step {run.step} of {run.trainer.total_steps}.")
+        total = run.trainer.total_steps
+        of = "" if total is None else f" of {total}"
+        console.print(f"The run is not finished: step {run.step}{of}.")
 
 
 def _report(command: c.WriteReport) -> None:

@@ -84,4 +84,4 @@ class _Clock:
 def _numbers(report: Report) -> str:
     losses = "  ".join(f"{k} {v:.1e}" for k, v in report.losses.items())
     error = "  ".join(f"error({k}) {v:.2e}" for k, v in report.error.items())
-    return f"{losses}  {error}".strip()
+    return "  ".join(part for part in (report.stage, losses, error) if part)

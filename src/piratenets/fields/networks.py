@@ -19,7 +19,7 @@ from piratenets.config import NetworkConfig
 from piratenets.errors import InputError
 from piratenets.fields.dense import Dense
 from piratenets.fields.embeddings import Embedding, make_embedding
-from piratenets.problems.problem import Interval
+from piratenets.problems.problem import Interval, Symmetry
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "tanh": jnp.tanh,
@@ -180,6 +180,10 @@ class Frame(eqx.Module):
     origin: Any
     scale: Any
     shapes: tuple[Callable[..., Any], ...] = eqx.field(static=True, default=())
+    magnitude: Callable[..., Any] | None = eqx.field(static=True, default=None)
+    """What the network's outputs are multiplied by."""
+    symmetry: Symmetry | None = eqx.field(static=True, default=None)
+    """What the network is averaged over."""
 
     def seen(self, points: Any) -> Any:
         """What the network is given at one point (d,), or at several (n, d)."""
@@ -191,14 +195,29 @@ class Frame(eqx.Module):
         return jnp.concatenate([plain, shapes], axis=-1)
 
 
+SMALLEST = 1e-6
+"""A magnitude below this is as good as none: residuals there are not taken relative to it."""
+
+
 class Framed(eqx.Module):
-    """A network that sees coordinates in a frame: a time window's own clock."""
+    """A network in a frame: a time window's own clock, a problem's symmetry and magnitude."""
 
     network: Network
     frame: Frame
 
     def __call__(self, point: Array) -> Array:
-        return self.network(self.frame.seen(point))
+        frame = self.frame
+
+        def plain(p: Array) -> Array:
+            return self.network(frame.seen(p))
+
+        value = plain(point) if frame.symmetry is None else frame.symmetry.average(plain, point)
+        return value if frame.magnitude is None else frame.magnitude(*point) * value
+
+    def unit(self, point: Array) -> Array | float:
+        """What residuals at a point are measured in."""
+        magnitude = self.frame.magnitude
+        return 1.0 if magnitude is None else magnitude(*point) + SMALLEST
 
 
 def _make_head(outputs: int, config: NetworkConfig, key: Array, dtype: jnp.dtype, *,

@@ -164,6 +164,29 @@ class Exact:
 ReferenceKind = Spectral | FiniteElements | Exact
 
 
+@dataclass(frozen=True)
+class Symmetry:
+    """A motion of the domain that takes the solution into itself: u(p) = back(u(move(p))).
+
+    `move` takes and returns the coordinates, `back` the unknowns; `order` motions are none.
+    """
+
+    move: Callable[..., tuple[Any, ...]]
+    back: Callable[..., tuple[Any, ...]]
+    order: int
+
+    def average(self, field: Callable[[Any], Any], point: Any) -> Any:
+        """The symmetric part, at one point (d,), of a field with values (k,)."""
+        total: Any = 0.0
+        for turns in range(self.order):
+            value = field(point)
+            for _ in range(turns):
+                value = jnp.stack(self.back(*value))
+            total = total + value
+            point = jnp.stack(self.move(*point))
+        return total / self.order
+
+
 @dataclass(frozen=True, eq=False)
 class Problem:
     """Coordinates, unknowns, coefficients, conditions, and how to get a reference.
@@ -196,6 +219,13 @@ class Problem:
     """Known functions of the coordinates (all of them, in order) that have the shape of a
     roughness: networks see their values, which should be of order one, beside the coordinates,
     unless `network.shapes` is switched off."""
+    magnitude: Callable[..., Any] | None = None
+    """A positive function of the coordinates that is about as large as the unknowns, where they
+    are smaller by orders in one place than in another and grow from there: networks then give
+    the unknowns in its units, and residuals are taken in them, unless `network.shapes` is off."""
+    symmetry: Symmetry | None = None
+    """A motion that takes the solution into itself: networks are built so, unless
+    `network.symmetries` is off. The equation and its data are checked for it."""
     terms: tuple[str, ...] = field(init=False)
     """Names of the scalar residuals of all conditions, in order: 'pde', 'initial' ..."""
     derivatives: Mapping[str, frozenset[Index]] = field(init=False)
@@ -219,6 +249,54 @@ class Problem:
         for axis, interval in enumerate(intervals.values()):
             if interval.even:
                 self._check_even(axis)
+        if self.symmetry is not None:
+            self._check_symmetry(self.symmetry)
+
+    def _check_symmetry(self, symmetry: Symmetry) -> None:
+        """Raise unless `order` motions are none, and residuals and prescribed values of a
+        symmetric field keep their size under one."""
+        random = np.random.default_rng(0)
+        point = jnp.asarray(self.lower + (self.upper - self.lower) * random.random(len(self.names)))
+        moved = jnp.stack(symmetry.move(*point))
+        waves = random.standard_normal((len(self.unknowns), len(self.names)))
+
+        def some(p: Any) -> Any:
+            return jnp.sin(waves @ p + 1.0)
+
+        whole, value = point, some(point)
+        for _ in range(symmetry.order):
+            whole = jnp.stack(symmetry.move(*whole))
+            value = jnp.stack(symmetry.back(*value))
+        kept = [("the motion", whole, point), ("what it does to the unknowns", value, some(point))]
+        for condition in self.conditions:
+            name = f"the size of condition {condition.name!r}"
+            if condition.sampled:
+                kept.append((name, *(self._square(condition, symmetry, some, p)
+                                     for p in (point, moved))))
+            elif callable(condition.values):
+                kept.append((name, *(np.sum(prescribed_values(self, condition,
+                                                              np.asarray(p)[None])**2)
+                                     for p in (point, moved))))
+        for name, a, b in kept:
+            if not np.allclose(a, b, rtol=1e-6, atol=1e-9):
+                raise InputError(f"the symmetry of problem {self.name!r}",
+                                 f"{name} is not kept by {symmetry.order} motions from {point}"
+                                 if name.startswith(("the m", "what")) else
+                                 f"{name} differs at {point} and {moved}",
+                                 "Leave `symmetry` away, or give the right motion")
+
+    def _square(self, condition: Condition, symmetry: Symmetry, some: Callable[[Any], Any],
+                point: Any) -> Any:
+        """The sum of a condition's squared residuals for a field made symmetric."""
+        def lookup(k: int, index: Index) -> Any:
+            at: Callable[[Any], Any] = lambda p: symmetry.average(some, p)[k]  # noqa: E731
+            for axis, n in enumerate(index):
+                for _ in range(n):
+                    at = _along(at, axis)
+            return at(point)
+
+        found = evaluate_residual(self, condition, lookup, self.coefficients, list(point))
+        return sum(float(r) ** 2 for r in found.values())
 
     def _check_even(self, axis: int) -> None:
         """Raise unless residuals and prescribed values are the same at x and -x."""
@@ -344,6 +422,11 @@ class Problem:
                 f"{what}, row {row}: {self.names[column]} = {points[row, column]:g}",
                 f"that is outside the domain [{interval.lower:g}, {interval.upper:g}]",
                 "Ask for points inside it (a trained field is not extrapolated)")
+
+
+def _along(function: Callable[[Any], Any], axis: int) -> Callable[[Any], Any]:
+    """The derivative of a function of a point by one coordinate."""
+    return lambda p: jax.jvp(function, (p,), (jnp.zeros_like(p).at[axis].set(1.0),))[1]
 
 
 def evaluate_residual(problem: Problem, condition: Condition,

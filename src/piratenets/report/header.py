@@ -37,8 +37,7 @@ def notices(run: Run) -> list[str]:
         found.append("This run has no checkpoint yet: there is nothing to show but its "
                      "configuration.")
     elif not run.finished:
-        found.append(f"This run is not finished: {run.step:,} of {run.trainer.total_steps:,} steps "
-                     f"are done{_standing(run)}.")
+        found.append(f"This run is not finished: {_so_far(run)} steps are done{_standing(run)}.")
     if run.config.preset == "smoke":
         found.append(SMOKE)
     return found
@@ -47,7 +46,10 @@ def notices(run: Run) -> list[str]:
 def _standing(run: Run) -> str:
     """Where an unfinished run is among its stages."""
     assert run.state is not None
-    stages, current = run.trainer.stages, int(run.state.stage)
+    stages, current = run.stages, int(run.state.stage)
+    if run.trainer.automatic:
+        most = run.config.training.windows
+        return f", in window {current + 1} of {most} at most ({stages[current].label})"
     if len(stages) == 1:
         return ""
     place = f", in stage {current + 1} of {len(stages)} ({stages[current].label})"
@@ -95,7 +97,7 @@ def setting(run: Run) -> Markup:
     """The domain and the coefficients."""
     domain = ", ".join(f"{n} ∈ [{i.lower:g}, {i.upper:g}]" + " periodic" * i.periodic
                        for n, i in run.problem.intervals.items())
-    values = ", ".join(f"{n} = {v:g}" for n, v in run.trainer.stages[-1].coefficients.items())
+    values = ", ".join(f"{n} = {v:g}" for n, v in run.stages[-1].coefficients.items())
     return page.paragraph(page.text(f"{domain}." + (f" {values}." if values else "")), "small")
 
 
@@ -154,8 +156,14 @@ def _facts(run: Run) -> list[tuple[str, Markup]]:
 def _steps(run: Run) -> Markup:
     """Steps taken; a finished run may have taken fewer than it was given."""
     total = run.trainer.total_steps
-    early = run.finished and run.step < total
-    return f"{run.step:,}, of {total:,} at most" if early else f"{run.step:,} of {total:,}"
+    early = total is not None and run.finished and run.step < total
+    return f"{run.step:,}, of {total:,} at most" if early else _so_far(run)
+
+
+def _so_far(run: Run) -> str:
+    """Steps taken, and of how many if that is known."""
+    total = run.trainer.total_steps
+    return f"{run.step:,}" if total is None else f"{run.step:,} of {total:,}"
 
 
 def _short(commit: str) -> str:

@@ -43,7 +43,7 @@ def write_report(run: Run, published: Sequence[Published] | None = None) -> Path
     scored = run.evaluate() if run.state is not None and run.reference is not None else None
     fields = _fields(run, scored)
     if published is None:
-        published = published_points(run.problem.name, run.trainer.stages[-1].coefficients)
+        published = published_points(run.problem.name, run.stages[-1].coefficients)
     body = header(run, scored)
     if fields is not None:
         body += page.section("Solution", *_maps(fields), *_flow(fields, published))
@@ -134,7 +134,7 @@ def _error_by_time(run: Run, fields: Fields) -> list[Markup]:
     if not by_time or fields.time is None or run.reference is None:
         return []
     time = run.problem.names.index(TIME)
-    bounds = [float(stage.upper[time]) for stage in run.trainer.stages[:-1]]
+    bounds = [float(stage.upper[time]) for stage in run.stages[:-1]]
     curves = [over_time(fields.time, by_time, f"Relative L2 error at each {TIME}", bounds,
                         level=run.reference.largest_error),
               over_time(fields.time, largest_by_time(fields),
@@ -162,7 +162,7 @@ def _window_errors(run: Run, scored: Evaluation) -> Markup:
     assert time is not None and reference is not None and run.state is not None
     rows: list[list[Markup]] = []
     names = list(scored.measured)
-    for k, stage in enumerate(run.trainer.stages):
+    for k, stage in enumerate(run.stages):
         row = [page.text(stage.label), *["not trained yet"] * (2 * len(names))]
         if k <= int(run.state.stage):
             low, high = float(stage.lower[time]), float(stage.upper[time])
@@ -201,7 +201,7 @@ def _training(run: Run) -> list[Markup]:
 
 
 def _stage_note(run: Run) -> Markup:
-    labels = [s.label for s in run.trainer.stages]
+    labels = [s.label for s in run.stages]
     note = f"Dotted lines: where the stages begin ({'; '.join(labels)})."
     return page.paragraph(page.text(note), "small") if len(labels) > 1 else ""
 
@@ -219,7 +219,7 @@ def _initialisation(run: Run) -> Markup:
     fits = run.facts.get("fits", [])
     if not fits:
         return ""
-    stages = run.trainer.stages
+    stages = run.stages
     labels = ["not recorded" if "stage" not in f else stages[f["stage"]].label or "all times"
               for f in fits] if len(fits) > 1 else [""]
     rows = [[page.text(label), page.number(f["residual"]), page.text(f["rank"]),

@@ -191,17 +191,21 @@ def row(group: Sequence[Result]) -> list[str]:
         _failures(group),
         duration(median(float(r.summary["wall_seconds"]) for r in finished)),
         _lines(_distinct(finished, "machine")),
-        _lines([*_distinct(finished, "parameters"), *_networks(first)]),
+        _lines([*_distinct(finished, "parameters"), *_networks(finished)]),
         _lines([f"`{solve_command(first.run)}`", *also]),
         _lines([c[:12] + "+" * c.endswith("+") for c in _distinct(finished, "commit")]),
         _lines([f"[{r.run.directory.path.name}]({r.run.directory.path.name})" for r in finished]),
     ]
 
 
-def _networks(result: Result) -> list[str]:
-    """How many networks of so many parameters there are, if not one alone."""
-    windows = result.run.config.training.windows
-    return [f"in each of {windows} windows"] if windows > 1 else []
+def _networks(results: Sequence[Result]) -> list[str]:
+    """How many networks of so many parameters there are, if not one alone; seeds may differ where
+    windows choose their lengths."""
+    training = results[0].run.config.training
+    windows = {len(r.summary["stages"]) for r in results} if training.window_steps else \
+        {training.windows}
+    counted = " or ".join(map(str, sorted(windows)))
+    return [f"in each of {counted} windows"] if training.windows > 1 else []
 
 
 def _failures(group: Sequence[Result]) -> str:

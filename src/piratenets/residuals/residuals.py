@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from piratenets.fields.networks import Framed
 from piratenets.fields.taylor import derivatives
 from piratenets.problems.problem import Condition, Problem, evaluate_residual
 from piratenets.problems.unknown import Index
@@ -31,14 +32,18 @@ Batch = Mapping[str, Points]
 def point_residuals(problem: Problem, condition: Condition, field: Field,
                     coefficients: Mapping[str, Any], point: Array, values: Array | None
                     ) -> dict[str, Array]:
-    """A condition's residuals by term at one point, its derivatives from one Taylor pass."""
+    """A condition's residuals by term at one point, its derivatives from one Taylor pass.
+
+    They are in units of the field where it has a magnitude."""
     wanted = problem.derivatives[condition.name]
     table = derivatives(lambda x: jnp.reshape(field(x), (-1,)), point, wanted)
 
     def lookup(unknown: int, index: Index) -> Array:
         return table[index][unknown]
 
-    return evaluate_residual(problem, condition, lookup, coefficients, list(point), values)
+    found = evaluate_residual(problem, condition, lookup, coefficients, list(point), values)
+    unit = field.unit(point) if isinstance(field, Framed) else 1.0
+    return {term: r / unit for term, r in found.items()}
 
 
 def residuals(problem: Problem, field: Field, batch: Batch, coefficients: Mapping[str, Any]

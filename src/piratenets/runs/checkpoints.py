@@ -39,8 +39,11 @@ class DamagedError(StorageError):
 
 
 def without_workings(state: TrainingState) -> TrainingState:
-    """A finished training's state: less the optimiser's, and less the points last drawn."""
-    return dataclasses.replace(state, optimiser=None, points={})
+    """A finished training's state: less the optimiser's, less the points last drawn, and less the
+    room for windows that there might have been."""
+    begun = slice(0, None if state.edges is None else int(state.stage))
+    finished = jax.tree.map(lambda x: x[begun], state.finished)
+    return dataclasses.replace(state, optimiser=None, points={}, finished=finished)
 
 
 def named_arrays(state: TrainingState) -> dict[str, np.ndarray]:
@@ -55,15 +58,26 @@ def with_arrays(template: TrainingState, arrays: Mapping[str, np.ndarray], sourc
     """The template's structure filled with arrays by name."""
     leaves, structure = jax.tree_util.tree_flatten_with_path(template)
     names = [jax.tree_util.keystr(path, simple=True, separator=".") for path, _ in leaves]
+    found: list[np.ndarray] = []
     for name, (_, leaf) in zip(names, leaves, strict=True):
         stored = arrays.get(name)
+        if stored is not None and name.startswith("finished."):
+            stored = _with_room(stored, leaf.shape)
         if stored is None or stored.shape != leaf.shape or stored.dtype != leaf.dtype:
             has = "no such array" if stored is None else f"{stored.dtype} {stored.shape}"
             raise InputError(f"checkpoint {source}",
                              f"it belongs to another network: {name} should be {leaf.dtype} "
                              f"{leaf.shape}, the file has {has}",
                              "Use the configuration that the checkpoint was trained with")
-    return jax.tree_util.tree_unflatten(structure, [jnp.asarray(arrays[n]) for n in names])
+        found.append(stored)
+    return jax.tree_util.tree_unflatten(structure, [jnp.asarray(a) for a in found])
+
+
+def _with_room(stored: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The networks of the windows there were, with room for those there might have been."""
+    if stored.shape[1:] != shape[1:] or len(stored) >= shape[0]:
+        return stored
+    return np.concatenate([stored, np.zeros((shape[0] - len(stored), *shape[1:]), stored.dtype)])
 
 
 def save(directory: Path, step: int, state: TrainingState, facts: Facts, keep: int) -> Path:
@@ -109,7 +123,7 @@ def read(path: Path, template: TrainingState) -> tuple[TrainingState, Facts]:
         raise DamagedError(str(path), "it is damaged (its SHA-256 digest does not fit)",
                            "Use an older checkpoint")
     if not any(name.split(".")[0] == "optimiser" for name in arrays):
-        template = without_workings(template)
+        template = dataclasses.replace(template, optimiser=None, points={})
     return with_arrays(template, arrays, path), json.loads(facts)
 
 

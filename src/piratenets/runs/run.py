@@ -27,6 +27,7 @@ from piratenets.runs import checkpoints
 from piratenets.runs.directory import RunDirectory, circumstances, read_json, write_json
 from piratenets.runs.evaluation import ErrorFollower, Evaluation, errors_between, evaluate
 from piratenets.training.solution import Solution
+from piratenets.training.stages import Stage
 from piratenets.training.state import TrainingState
 from piratenets.training.trainer import Progress, Trainer, steps_taken
 from piratenets.training.trust import Trust
@@ -43,6 +44,8 @@ class Report(NamedTuple):
     step: int = 0
     solution: Callable[[], Solution] | None = None
     """The field as trained so far, while training."""
+    stage: str = ""
+    """The stage that is trained."""
 
 
 Observer = Callable[[Report], None]
@@ -108,15 +111,20 @@ class Run:
             return False
 
     @property
+    def stages(self) -> list[Stage]:
+        """Its stages; of windows that choose their lengths, those begun so far."""
+        return self.trainer.stages_of(self.state)
+
+    @property
     def reference(self) -> Reference | None:
         """What the run is scored against: the reference of its last stage's coefficients."""
-        return self.reference_of(len(self.trainer.stages) - 1)
+        return self.reference_of(-1)
 
     def reference_of(self, stage: int, observe: Observer | None = None) -> Reference | None:
         """The reference of a stage's coefficients (a curriculum changes them)."""
         if self.problem.reference is None:
             return None
-        coefficients = self.trainer.stages[stage].coefficients
+        coefficients = self.stages[stage].coefficients
         key = tuple(coefficients.items())
         if key not in self._references:
             self._references[key] = load_reference(self.problem, coefficients, _progress(observe))
@@ -139,7 +147,7 @@ class Run:
                              "its configuration asks for more steps than it had when it finished, "
                              "and a finished run keeps nothing of its optimiser",
                              "Train it anew in another directory")
-        for stage in reversed(range(len(self.trainer.stages))):
+        for stage in reversed(range(len(self.stages))):
             self.reference_of(stage, observe)
         observe(Report("compiling", 0.0))
         state = self.trainer.start() if self.state is None else self.state
@@ -170,13 +178,16 @@ class Run:
                     error = self._followed_error(followers, int(progress.state.stage))
                     self.directory.append_metrics(self._line(progress, error))
                 self._note_stage_error(progress)
+                if progress.again:
+                    self._drop_fits(int(progress.state.stage))
                 if progress.stage_ended:
                     self.facts["trust"].append(asdict(self.trainer.examined(progress.state)))
                 if self._save_is_due() or progress.done or asked_to_stop():
                     self.save()
                 losses = {k: float(v) for k, v in progress.snapshot.losses.items()}
                 observe(Report("training", self.trainer.fraction(progress.state), losses,
-                               error, self.facts["seconds"], progress.step, self.solution))
+                               error, self.facts["seconds"], progress.step, self.solution,
+                               self.stages[int(progress.state.stage)].label))
                 if asked_to_stop() and not progress.done:
                     raise Interrupted(f"run {self.directory.path}",
                                       f"stopped at step {progress.step}, which is saved",
@@ -199,7 +210,7 @@ class Run:
         if self.config.curriculum.values and progress.stage_ended and reference is not None:
             solution = self.solution()
             scored = evaluate(self.problem, reference, solution, solution.end)
-            self.facts["stages"].append({"stage": self.trainer.stages[stage].label,
+            self.facts["stages"].append({"stage": self.stages[stage].label,
                                          "relative_l2": scored.relative_l2})
 
     @property
@@ -235,11 +246,17 @@ class Run:
         self.facts["fits"] += [asdict(f) for f in self.trainer.fits]
         self.trainer.fits.clear()
 
+    def _drop_fits(self, stage: int) -> None:
+        """Forget the fit that a window began with which is tried again."""
+        self._collect_fits()
+        self.facts["fits"] = [fit for fit in self.facts["fits"] if fit.get("stage") != stage]
+
     def _line(self, progress: Progress, error: dict[str, float]) -> dict[str, Any]:
         """A line of metrics."""
         state, snapshot = progress.state, progress.snapshot
+        end = {"end": self.solution().end} if self.trainer.automatic else {}
         return {
-            "step": progress.step, "stage": int(state.stage),
+            "step": progress.step, "stage": int(state.stage), **end,
             "losses": {k: float(v) for k, v in snapshot.losses.items()},
             "weights": {k: float(v) for k, v in state.weights.items()},
             "causal": [float(w) for w in snapshot.causal],
@@ -253,7 +270,7 @@ class Run:
         if self.state is None:
             raise InputError(f"run {self.directory.path}", "it has no checkpoint yet",
                              f"Train it with: piratenets resume {self.directory.path}")
-        return Solution(self.problem, self.trainer.stages, self.state)
+        return Solution(self.problem, self.stages, self.state)
 
     def predict(self, points: Any, derivatives: Sequence[str] = ()) -> np.ndarray:
         """The unknowns at points (n, d), one column each, then the derivatives asked for.
@@ -298,7 +315,7 @@ class Run:
         if self.problem.literature is None:
             return None
         other = replace(self.problem, reference=self.problem.literature)
-        reference = load_reference(other, self.trainer.stages[-1].coefficients, _progress(observe))
+        reference = load_reference(other, self.stages[-1].coefficients, _progress(observe))
         solution = self.solution()
         return evaluate(other, reference, solution, solution.end)
 
@@ -309,7 +326,7 @@ class Run:
         if self.config.training.windows == 1 or time is None or reference is None:
             return self.facts["stages"]
         first = float(self.problem.lower[time])
-        trained = self.trainer.stages[: int(self.state.stage) + 1] if self.state else []
+        trained = self.stages[: int(self.state.stage) + 1] if self.state else []
 
         def between(a: float, b: float) -> dict[str, float]:
             return errors_between(self.problem, reference, scored.prediction, a, b)

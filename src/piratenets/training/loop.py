@@ -52,7 +52,7 @@ class Plan:
         neutral = changed(neutral, {
             "weighting.start": {}, "weighting.tolerance": 1.0, "optimiser.learning_rate": 1.0,
             "training.steps": 1, "training.windows": 1, "training.window_growth": 1.0,
-            "training.stretch": False, "training.divergence": 1.0,
+            "training.window_steps": 0, "training.stretch": False, "training.divergence": 1.0,
             "training.patience": 0, "training.target": 0.0, "training.starts": 1,
             "training.start_steps": 1,
             "sampling.grid": 1})

@@ -50,7 +50,8 @@ def evaluate_network(network: Network, frame: Frame, points: np.ndarray,
 
 def stage_frame(problem: Problem, stage: Stage) -> Frame:
     """How a stage's network sees coordinates: the first time of its window is the problem's own."""
-    return Frame(stage.lower - problem.lower / stage.scale, stage.scale, stage.shapes)
+    return Frame(stage.lower - problem.lower / stage.scale, stage.scale, stage.shapes,
+                 stage.magnitude, stage.symmetry)
 
 
 class Solution:

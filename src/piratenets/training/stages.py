@@ -10,7 +10,7 @@ import numpy as np
 
 from piratenets.config import Config, CurriculumConfig
 from piratenets.errors import InputError, unknown_name
-from piratenets.problems.problem import TIME, Problem, Spectral
+from piratenets.problems.problem import TIME, Problem, Spectral, Symmetry
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,18 @@ class Stage:
     label: str
     shapes: tuple[Callable[..., Any], ...] = ()
     """Known functions that its network sees beside the coordinates."""
+    magnitude: Callable[..., Any] | None = None
+    symmetry: Symmetry | None = None
 
 
-def stages(problem: Problem, config: Config) -> list[Stage]:
-    """The stages that the configuration describes, in order."""
-    found = _plain_stages(problem, config)
-    return [replace(s, shapes=seen_shapes(problem, config)) for s in found]
+def stages(problem: Problem, config: Config, edges: np.ndarray | None = None) -> list[Stage]:
+    """The stages that the configuration describes, in order; `edges` are where windows begin and
+    end, if not where it says."""
+    found = _plain_stages(problem, config, edges)
+    known = {"shapes": seen_shapes(problem, config),
+             "magnitude": problem.magnitude if config.network.shapes else None,
+             "symmetry": problem.symmetry if config.network.symmetries else None}
+    return [replace(s, **known) for s in found]
 
 
 def seen_shapes(problem: Problem, config: Config) -> tuple[Callable[..., Any], ...]:
@@ -39,7 +45,7 @@ def seen_shapes(problem: Problem, config: Config) -> tuple[Callable[..., Any], .
     return tuple(problem.shapes) if config.network.shapes else ()
 
 
-def _plain_stages(problem: Problem, config: Config) -> list[Stage]:
+def _plain_stages(problem: Problem, config: Config, edges: np.ndarray | None) -> list[Stage]:
     coefficients = problem.coefficients_with(config.coefficients)
     curriculum, windows = config.curriculum, config.training.windows
     if curriculum.values:
@@ -48,7 +54,9 @@ def _plain_stages(problem: Problem, config: Config) -> list[Stage]:
         return [Stage(problem.lower, problem.upper, np.ones(len(problem.names)), coefficients,
                       config.training.steps, "")]
     _check_windows(problem, windows)
-    return [_window(problem, config, coefficients, k) for k in range(windows)]
+    if edges is None:
+        edges = window_edges(problem, windows, config.training.window_growth)
+    return [_window(problem, config, coefficients, edges, k) for k in range(len(edges) - 1)]
 
 
 def _curriculum(problem: Problem, curriculum: CurriculumConfig, coefficients: dict[str, float]
@@ -92,13 +100,13 @@ def _check_windows(problem: Problem, windows: int) -> None:
                          "Use training.windows = 1")
 
 
-def _window(problem: Problem, config: Config, coefficients: dict[str, float], k: int) -> Stage:
+def _window(problem: Problem, config: Config, coefficients: dict[str, float], edges: np.ndarray,
+            k: int) -> Stage:
     assert problem.time is not None
-    edges = window_edges(problem, config.training.windows, config.training.window_growth)
     lower, upper, scale = problem.lower, problem.upper, np.ones(len(problem.names))
     lower[problem.time], upper[problem.time] = edges[k], edges[k + 1]
     if config.training.stretch:
-        scale[problem.time] = (edges[-1] - edges[0]) / (edges[k + 1] - edges[k])
+        scale[problem.time] = problem.intervals[TIME].length / (edges[k + 1] - edges[k])
     return Stage(lower, upper, scale, coefficients, config.training.steps,
                  f"t in [{edges[k]:g}, {edges[k + 1]:g}]")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -11,6 +11,15 @@ from jax import Array
 
 from piratenets.fields.networks import Network
 from piratenets.weighting.balance import Weights
+
+
+class Edges(NamedTuple):
+    """Where windows begin and end, as part of a training's state."""
+
+    times: Array
+    """(windows + 1,), infinite for windows not begun."""
+    longest: Array
+    """What a window may be at most since one has failed; infinite before."""
 
 
 class TrainingState(eqx.Module):
@@ -34,6 +43,9 @@ class TrainingState(eqx.Module):
     stage: Array
     finished: Network | None
     """The networks of the windows before this one, stacked; None for a single window."""
+    edges: Edges | None = None
+    """The times at which windows that choose their lengths begin and end, infinite where that is
+    not known yet; None for fixed windows."""
 
 
 INITIALISATION, SAMPLING, STARTS = 0, 1, 2
