@@ -224,9 +224,11 @@ class TrainingConfig:
     """Each window's length over that of the one before: above 1 where the start is fast."""
     window_steps: int = 0
     """Above 0, windows choose their own lengths: one that reaches `target` in fewer steps than
-    this makes the next one longer, in more steps shorter, and one that does not reach it in
-    `steps` steps (or stalls) is tried again with half its length. `windows` is then the most there
-    may be, and the first one's length is what fixed windows would have."""
+    this makes the next one longer, in more steps shorter; so does one that comes within four times
+    `target` in `steps` steps (or stalls there), and one that does not is tried again with half its
+    length, after which windows grow slowly. Windows with fresh networks, as the first one, may
+    take four times `steps`, and a quarter of their steps counts. `windows` is then the most there
+    may be, and the first one's length is what fixed windows would have; it alone has `starts`."""
     stretch: bool = False
     """Whether a window's network sees its time stretched to the length of the whole interval;
     the equations are weighted in that time too."""

@@ -61,7 +61,7 @@ def with_arrays(template: TrainingState, arrays: Mapping[str, np.ndarray], sourc
     found: list[np.ndarray] = []
     for name, (_, leaf) in zip(names, leaves, strict=True):
         stored = arrays.get(name)
-        if stored is not None and name.startswith("finished."):
+        if stored is not None and template.edges is not None and name.startswith("finished."):
             stored = _with_room(stored, leaf.shape)
         if stored is None or stored.shape != leaf.shape or stored.dtype != leaf.dtype:
             has = "no such array" if stored is None else f"{stored.dtype} {stored.shape}"

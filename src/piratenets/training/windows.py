@@ -20,8 +20,6 @@ from piratenets.training.state import Edges, TrainingState
 
 NARROW, WIDE = 0.5, 1.5
 """The least and the most that a window's length may be of the one before."""
-NEAR, SHORTER = 4.0, 0.7
-"""A loss within NEAR of the target is good enough, and makes the next window that much shorter."""
 RECOVERY = 1.1
 """After one that failed, windows are at most RECOVERY times as long as the one before."""
 LEAST = 0.25
@@ -109,8 +107,7 @@ class AutomaticWindows:
         or as short as it may be."""
         assert state.edges is not None
         times, stage = state.edges.times, int(state.stage)
-        good = self._good(state, NEAR)
-        earlier = None if good else earlier_end(
+        earlier = None if self._reached(state) else earlier_end(
             *self._window(state), self.interval.upper, self.training.windows - stage)
         if earlier is None:
             return None
@@ -125,11 +122,9 @@ class AutomaticWindows:
         assert state.edges is not None
         stage, (start, last) = int(state.stage), self._window(state)
         length, longest = last - start, RECOVERY * float(state.edges.longest)
-        if self._good(state, 1.0):
+        if self._reached(state):
             steps = -(-int(state.step) // self._patience(state))
             length = next_length(length, steps, self.training.window_steps)
-        elif self._good(state, NEAR):
-            length *= SHORTER
         end = window_end(last, min(length, longest), self.interval.upper,
                          self.training.windows - stage - 1)
         return Edges(state.edges.times.at[stage + 2].set(end), jnp.asarray(longest, self.dtype))
@@ -139,5 +134,5 @@ class AutomaticWindows:
         start, last = self.times(state.edges)[-2:]
         return float(start), float(last)
 
-    def _good(self, state: TrainingState, near: float) -> bool:
-        return bool(state.best < near * self.training.target)
+    def _reached(self, state: TrainingState) -> bool:
+        return bool(state.best < self.training.target)
