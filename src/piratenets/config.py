@@ -63,9 +63,11 @@ class NetworkConfig:
     factorization_mean: float = 1.0
     factorization_std: float = 0.1
     symmetries: bool = True
-    """Whether a symmetry that the problem declares (even in x) is built into the network."""
+    """Whether symmetries that the problem declares (even in x, a turn) are built into the
+    network."""
     shapes: bool = True
-    """Whether the network sees the known functions that the problem declares."""
+    """Whether the network is given the known functions that the problem declares: shapes it sees
+    beside the coordinates, and the magnitude of the unknowns."""
     embedding: EmbeddingConfig = field(default_factory=EmbeddingConfig)
 
     def __post_init__(self) -> None:
@@ -224,11 +226,11 @@ class TrainingConfig:
     """Each window's length over that of the one before: above 1 where the start is fast."""
     window_steps: int = 0
     """Above 0, windows choose their own lengths: one that reaches `target` in fewer steps than
-    this makes the next one longer, in more steps shorter; so does one that comes within four times
-    `target` in `steps` steps (or stalls there), and one that does not is tried again with half its
-    length, after which windows grow slowly. Windows with fresh networks, as the first one, may
-    take four times `steps`, and a quarter of their steps counts. `windows` is then the most there
-    may be, and the first one's length is what fixed windows would have; it alone has `starts`."""
+    this makes the next one longer, in more steps shorter, and one that does not reach it in
+    `steps` steps (or stalls) is tried again with half its length, after which windows grow slowly.
+    One with a fresh network, as the first has, may take four times `steps`, and a quarter of those
+    that it takes counts. `windows` is then the most there may be, the first one's length is what
+    fixed windows would have, and it alone has `starts`."""
     stretch: bool = False
     """Whether a window's network sees its time stretched to the length of the whole interval;
     the equations are weighted in that time too."""

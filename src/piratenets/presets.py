@@ -159,6 +159,8 @@ PAPER: dict[str, dict[str, Any]] = {
         "weighting.chunks": 32,
     },
     "ginzburg-landau": {
+        "network.symmetries": False,
+        "network.shapes": False,
         "network.activation": "swish",
         "network.embedding.scale": 1.0,
         "network.factorization_mean": 0.5,

@@ -9,7 +9,8 @@ from piratenets.errors import InputError
 from piratenets.fields.networks import Frame, Framed
 from piratenets.fields.taylor import derivatives
 from piratenets.problems.ginzburg_landau import EPSILON, MU, magnitude, problem, start
-from piratenets.problems.problem import Interval, Problem, Symmetry, initial, interior, periodic
+from piratenets.problems.problem import Interval, Problem, initial, interior, periodic
+from piratenets.problems.symmetry import Symmetry
 from piratenets.residuals.residuals import Points, residuals
 from piratenets.training.trainer import Trainer
 

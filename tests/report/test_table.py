@@ -17,7 +17,7 @@ from ..runs.common import PROBLEM
 
 SUMMARY = {"relative_l2": {"u": 2e-6}, "reference_error": 1e-8, "parameters": 1402, "steps": 9,
            "wall_seconds": 480.0, "finished": True, "commit": "0123456789abcdef",
-           "machine": "Abacus, 2 cores", "until": [], "literature_relative_l2": {}}
+           "machine": "Abacus, 2 cores", "stages": [], "until": [], "literature_relative_l2": {}}
 
 
 def record(results, directory, problem="allen-cahn", *, name="laptop", seed=0, changes=(),
@@ -73,6 +73,21 @@ def test_seeds_share_a_row_with_their_median_and_failures(tmp_path):
     assert row["command"].endswith("--seed 0`<br>and seeds 1, 2")
     assert row["runs"].count("](allen-cahn-seed-") == 3
     assert listed(tmp_path) == ["- `allen-cahn-seed-3`: stopped at step 9"]
+
+
+def test_windows_that_choose_their_lengths_are_counted_run_by_run(tmp_path):
+    """There may be 60 at most."""
+    for seed, windows in enumerate((21, 17, 21)):
+        record(tmp_path, f"kdv-{seed}", "kdv", seed=seed, stages=[{"stage": ""}] * windows)
+    (row,) = rows(tmp_path)
+    assert row["parameters"] == "1402<br>in each of 17 or 21 windows"
+
+
+def test_a_summary_that_does_not_say_which_windows_there_were_is_no_row(tmp_path):
+    folder = record(tmp_path, "kdv", "kdv")
+    content = {k: v for k, v in SUMMARY.items() if k != "stages"}
+    (folder / "summary.json").write_text(json.dumps(content))
+    assert listed(tmp_path) == ["- `kdv`: its summary.json says nothing of stages"]
 
 
 def test_other_configurations_have_rows_of_their_own(tmp_path):

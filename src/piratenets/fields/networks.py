@@ -19,7 +19,8 @@ from piratenets.config import NetworkConfig
 from piratenets.errors import InputError
 from piratenets.fields.dense import Dense
 from piratenets.fields.embeddings import Embedding, make_embedding
-from piratenets.problems.problem import Interval, Symmetry
+from piratenets.problems.problem import Interval
+from piratenets.problems.symmetry import Symmetry
 
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "tanh": jnp.tanh,

@@ -22,6 +22,7 @@ from piratenets.problems.problem import (
     interior,
     periodic,
 )
+from piratenets.problems.symmetry import Symmetry
 
 PROBLEMS: dict[str, Problem] = {
     module.problem.name: module.problem
@@ -75,6 +76,7 @@ __all__ = [
     "Interval",
     "Problem",
     "Spectral",
+    "Symmetry",
     "boundary",
     "data",
     "find_problem",

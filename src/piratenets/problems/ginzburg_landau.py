@@ -25,7 +25,8 @@ import math
 
 import jax.numpy as jnp
 
-from piratenets.problems.problem import Problem, Spectral, Symmetry, initial, interior, periodic
+from piratenets.problems.problem import Problem, Spectral, initial, interior, periodic
+from piratenets.problems.symmetry import Symmetry
 
 EPSILON, MU = 0.004, 10.0
 CORE = 0.05

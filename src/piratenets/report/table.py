@@ -27,7 +27,7 @@ FAILED = 0.1
 """A run whose relative error is this large has not solved its problem, whatever its loss."""
 
 NEEDED = ("relative_l2", "reference_error", "parameters", "wall_seconds", "finished", "commit",
-          "machine", "steps", "literature_relative_l2")
+          "machine", "steps", "stages", "literature_relative_l2")
 """What a row takes from summary.json."""
 
 HEAD = """\

@@ -10,7 +10,8 @@ import numpy as np
 
 from piratenets.config import Config, CurriculumConfig
 from piratenets.errors import InputError, unknown_name
-from piratenets.problems.problem import TIME, Problem, Spectral, Symmetry
+from piratenets.problems.problem import TIME, Problem, Spectral
+from piratenets.problems.symmetry import Symmetry
 
 
 @dataclass(frozen=True)
