@@ -85,7 +85,7 @@ PARTICULAR: dict[str, dict[str, dict[str, Any]]] = {
         "laptop": {**AUTOMATIC, "network.width": 20, "network.embedding.size": 20,
                    "sampling.batch": 6144, "weighting.start": {"initial": 100.0, "pde": 25.0},
                    "training.windows": 60, "training.window_steps": 25,
-                   "training.target": 2e-11},
+                   "training.target": 5e-10},
     },
     "gray-scott": {
         "smoke": {"network.activation": "swish", "training.windows": 2, "training.steps": 200},
