@@ -118,7 +118,7 @@ PARTICULAR: dict[str, dict[str, dict[str, Any]]] = {
                    "sampling.batch": 8192, "sampling.redraw": 5,
                    "curriculum": {"coefficient": "Re",
                                   "values": (100.0, 400.0, 1000.0, 1600.0, 3200.0),
-                                  "steps": (40, 60, 80, 80, 200)}},
+                                  "steps": (30, 40, 50, 50, 160)}},
     },
 }
 
