@@ -52,7 +52,8 @@ def magnitude(t, x, y):
     xs, ys = ([(z + 2 * k) ** 2 for k in (-1, 0, 1)] for z in (x, y))
     ex, ey = ([jnp.exp(-50 * q / s) for q in squares] for squares in (xs, ys))
     around = sum((xs[i] + ys[j] + CORE**2) * ex[i] * ey[j] for i in range(3) for j in range(3))
-    linear = 100 * jnp.exp(2 * MU * t) * around / s**4
+    # Less than 1e-9 is nothing, and single precision could not differentiate it.
+    linear = 100 * jnp.exp(2 * MU * t) * around / s**4 + 1e-18
     return jnp.sqrt(linear / (1 + linear))
 
 
